@@ -1,0 +1,300 @@
+"""Every setting of a run: frozen models, read from TOML and `key=value` overrides, validated once.
+
+Imports no torch. A setting's meaning is its `description`; `docs/settings.md` is generated from them.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gcpsl.errors import ConfigError, nearest
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class DataConfig(Section):
+    name: str = Field(
+        "digits",
+        description="`digits`, `cifar10`, `cifar100`, `fashion-mnist`, `npz`, or `package.module:function` "
+        "returning a `gcpsl.data.Dataset`",
+    )
+    root: Path | None = Field(
+        None, description="folder (or .npz file) of the data; else `$GCPSL_DATA`, else `~/.cache/gcpsl/data`"
+    )
+    validation_fraction: float = Field(
+        0.1, ge=0, lt=1, description="share of the training samples held out for validation, drawn by `seed`"
+    )
+    crop_padding: int = Field(0, ge=0, le=16, description="pixels of zero padding before a random crop; 0 is none")
+    flip: bool = Field(False, description="random horizontal flips")
+
+
+class PartitionConfig(Section):
+    kind: Literal["extended_dirichlet", "dirichlet", "iid", "shards", "file"] = Field(
+        "extended_dirichlet", description="how the training samples are dealt to clients"
+    )
+    clients: int = Field(64, ge=1, description="K, the number of clients; `file` takes it from the file")
+    classes_per_client: int = Field(2, ge=1, description="classes each client holds (extended_dirichlet)")
+    alpha: float = Field(3.0, gt=0, description="Dirichlet concentration (extended_dirichlet, dirichlet)")
+    variant: Literal["gpsl", "li_lyu"] = Field(
+        "gpsl", description="which published extended Dirichlet: even class support, or Li and Lyu's"
+    )
+    shards_per_client: int = Field(2, ge=1, description="label-sorted shards dealt to each client (shards)")
+    file: Path | None = Field(None, description="CSV or Parquet with one row per training sample (file)")
+    column: str = Field("client", description="the column that names each sample's client (file)")
+
+    @model_validator(mode="after")
+    def _file_is_named(self) -> Self:
+        if self.kind == "file" and self.file is None:
+            raise ValueError("partition.kind = 'file' needs partition.file, a CSV or Parquet file")
+        return self
+
+
+class ClusteringConfig(Section):
+    rule: str = Field(
+        "label_aware", description="`random`, `size_balanced`, `label_aware`, or your own `package.module:function`"
+    )
+    start: Literal["size_balanced", "greedy", "round_robin"] = Field(
+        "greedy", description="where the label-aware search starts"
+    )
+    swaps: bool = Field(True, description="label-aware: try pair swaps beside single moves")
+    measure: Literal["divergence", "distance"] = Field(
+        "divergence", description="label-aware: Jensen-Shannon divergence (the paper's J) or its square root"
+    )
+    composition_weight: float = Field(
+        1.0, ge=0, description="label-aware: weight of the class-composition term against sample balance"
+    )
+    moves_max: int | None = Field(None, ge=0, description="label-aware: stop after this many moves; none is no limit")
+
+
+class ModelConfig(Section):
+    name: str = Field(
+        "small_cnn",
+        description="`small_cnn`, `mlp`, `vit`, `resnet18`, `resnet34`, `resnet50`, or your own "
+        "`package.module:function` called as `function(input_shape, classes)`",
+    )
+    cut: str | None = Field(
+        None, description="the submodule whose input is the cut: it and all after run on the server; none is the default"
+    )
+    groups: int = Field(32, ge=1, description="groups of the GroupNorm that replaces a client segment's BatchNorm")
+    client_skips: bool = Field(
+        True, description="keep the client segment's skip connections; false flattens its residual blocks"
+    )
+
+
+class ScheduleConfig(Section):
+    workloads: int = Field(4, ge=1, description="N, concurrent GPSL workloads; with draw = 'cluster' one per cluster")
+    batch_size: int = Field(32, ge=1, description="B, samples that one workload draws per round")
+    draw: Literal["cluster", "all"] = Field(
+        "cluster", description="a round's batch comes from the workload's own cluster, or is its share of one over all"
+    )
+    synchronise: Literal["epoch", "step", "never"] | int = Field(
+        "epoch",
+        description="fuse replicas every epoch, every so many rounds (a number), or never; `step` averages "
+        "gradients every round instead",
+    )
+    assignment: Literal["fixed", "redrawn"] = Field(
+        "fixed", description="clients keep their cluster, or are dealt anew after each fusion"
+    )
+    execution: Literal["concurrent", "sequential"] = Field(
+        "concurrent", description="workloads run side by side, or one after another in the same slots (a control)"
+    )
+
+    @model_validator(mode="after")
+    def _axes_agree(self) -> Self:
+        if isinstance(self.synchronise, int) and self.synchronise < 1:
+            raise ValueError("synchronise must be at least 1 round (or 'epoch', 'step', 'never')")
+        if self.assignment == "redrawn" and (self.draw != "cluster" or self.synchronise != "epoch"):
+            raise ValueError("assignment = 'redrawn' needs draw = 'cluster' and synchronise = 'epoch'")
+        if self.execution == "sequential" and self.synchronise == "step":
+            raise ValueError("execution = 'sequential' can't synchronise every step: the workloads run one by one")
+        return self
+
+
+class OptimizerConfig(Section):
+    kind: Literal["sgd", "adamw"] = Field("sgd", description="each segment's optimizer; its state stays local")
+    lr: float = Field(0.05, gt=0, description="learning rate")
+    lr_schedule: Literal["constant", "cosine"] = Field(
+        "constant", description="learning rate over the run, set once per epoch"
+    )
+    warmup_epochs: int = Field(0, ge=0, description="epochs of linear warm-up before `lr_schedule`")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum (sgd)")
+    nesterov: bool = Field(True, description="Nesterov momentum (sgd)")
+    weight_decay: float = Field(5e-4, ge=0, description="weight decay")
+
+    @model_validator(mode="after")
+    def _nesterov_needs_momentum(self) -> Self:
+        if self.kind == "sgd" and self.nesterov and self.momentum == 0:
+            raise ValueError("nesterov = true needs momentum above 0")
+        return self
+
+
+class TrainConfig(Section):
+    epochs: int = Field(15, ge=1, description="epochs; in one, every sample is used exactly once")
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="label smoothing of the cross-entropy")
+    eval_batch_size: int = Field(1000, ge=1, description="samples per evaluation batch")
+
+
+class RuntimeConfig(Section):
+    kind: Literal["auto", "eager"] = Field("auto", description="what executes the schedule")
+    client_side: Literal["shared", "replicas"] = Field(
+        "shared", description="one exact stand-in per cluster, or a real segment per client (slow, the proof)"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto` takes CUDA where there is one")
+    threads: int | None = Field(None, ge=1, description="CPU threads for tensor work; none leaves PyTorch's choice")
+    channels_last: bool = Field(True, description="keep images and filters channels-last, faster on most machines")
+
+
+class RunConfig(Section):
+    root: Path = Field(Path("runs"), description="where run folders go")
+    name: str | None = Field(None, description="the run folder's name; none makes one from the time")
+    checkpoint_every_s: float = Field(
+        30.0, ge=0, description="write a checkpoint at the first barrier this long after the last; 0 is every epoch"
+    )
+    targets: tuple[float, ...] = Field((90.0, 95.0), description="accuracies in % whose R_q and t_q are recorded")
+    target_split: Literal["validation", "test"] = Field(
+        "validation", description="the accuracy that targets are read from; test where nothing is held out"
+    )
+    track: tuple[Literal["tensorboard", "mlflow"], ...] = Field((), description="also log to these")
+
+
+class Config(Section):
+    """One run. The defaults are the built-in quickstart."""
+
+    seed: int = Field(0, ge=0, description="everything random follows from it")
+    data: DataConfig = DataConfig()
+    partition: PartitionConfig = PartitionConfig()
+    clustering: ClusteringConfig = ClusteringConfig()
+    model: ModelConfig = ModelConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    train: TrainConfig = TrainConfig()
+    runtime: RuntimeConfig = RuntimeConfig()
+    run: RunConfig = RunConfig()
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Self:
+        if self.schedule.assignment == "redrawn" and self.clustering.rule in ("size_balanced", "label_aware"):
+            raise ValueError(
+                "schedule.assignment = 'redrawn' needs clustering.rule = 'random': the other built-in rules "
+                "would deal the same clusters every time"
+            )
+        if self.partition.kind != "file" and self.schedule.draw == "cluster":
+            if self.schedule.workloads > self.partition.clients:
+                raise ValueError(
+                    f"schedule.workloads = {self.schedule.workloads} is more than "
+                    f"partition.clients = {self.partition.clients}: a cluster needs at least one client"
+                )
+        return self
+
+
+def settings(model: type[Section] = Config, prefix: str = "") -> Iterator[tuple[str, type[Section], str]]:
+    """Every setting as (dotted key, its section, field name), in the order of this file."""
+    for name, field in model.model_fields.items():
+        annotation = field.annotation
+        if isinstance(annotation, type) and issubclass(annotation, Section):
+            yield from settings(annotation, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", model, name
+
+
+def presets() -> tuple[str, ...]:
+    """The names that `load` accepts beside a file."""
+    folder = resources.files("gcpsl") / "presets"
+    return tuple(sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml")))
+
+
+def load(source: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
+    """A config from a TOML file or preset (none: the defaults), then `key=value` overrides, checked."""
+    values = {} if source is None else _read(source)
+    for override in overrides:
+        _apply(values, override)
+    return from_mapping(values)
+
+
+def from_mapping(values: Mapping[str, Any]) -> Config:
+    """A config from nested dictionaries; what is wrong is named by its dotted key."""
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(error))) from None
+
+
+def override(config: Config, *overrides: str) -> Config:
+    """The same config with `key=value` changes, validated again."""
+    values = config.model_dump(mode="json")
+    for change in overrides:
+        _apply(values, change)
+    return from_mapping(values)
+
+
+def _read(source: str | Path) -> dict[str, Any]:
+    path = Path(source)
+    if str(source) in presets():
+        return tomllib.loads((resources.files("gcpsl") / "presets" / f"{source}.toml").read_text())
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"no config file '{path}'; it can also be a preset: {', '.join(presets())}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"can't read the config file '{path}': {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"'{path}' is not valid TOML: {error}") from None
+
+
+def _apply(values: dict[str, Any], text: str) -> None:
+    key, equals, raw = text.partition("=")
+    if not equals:
+        raise ConfigError(f"'{text}' is not an override; write key=value, as in schedule.workloads=8")
+    *sections, name = key.strip().split(".")
+    for section in sections:
+        values = values.setdefault(section, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"'{key}' is not a setting: '{section}' has no settings below it")
+    values[name] = _parse(raw.strip())
+
+
+def _parse(raw: str) -> Any:
+    """TOML's reading of the value, or else the plain string; `none` clears an optional setting."""
+    if raw.lower() == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        return raw
+
+
+def _explain(error: ValidationError) -> Iterator[str]:
+    keys = [key for key, _, _ in settings()]
+    for item in error.errors():
+        key = ".".join(str(part) for part in item["loc"] if not isinstance(part, int))
+        if item["type"] == "extra_forbidden":
+            name = key.rsplit(".", 1)[-1]
+            same_name = [known for known in keys if known.rsplit(".", 1)[-1] == name]
+            hint = f"did you mean '{same_name[0]}'?" if same_name else nearest(key, keys)
+            yield f"unknown setting '{key}': {hint}"
+        elif item["type"] == "value_error":
+            yield f"{key + ': ' if key else ''}{item['ctx']['error']}"
+        else:
+            yield f"{_setting(key, keys)} = {_shown(item['input'])}: {_lower(item['msg'])}"
+
+
+def _setting(key: str, keys: Sequence[str]) -> str:
+    """The setting's own name: pydantic appends the branch of a union to it."""
+    return next((known for known in keys if key == known or key.startswith(known + ".")), key)
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value, default=str)
+
+
+def _lower(message: str) -> str:
+    return message[0].lower() + message[1:]
