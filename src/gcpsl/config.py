@@ -60,7 +60,8 @@ class PartitionConfig(Section):
 
 class ClusteringConfig(Section):
     rule: str = Field(
-        "label_aware", description="`random`, `size_balanced`, `label_aware`, or your own `package.module:function`"
+        "label_aware",
+        description="`random`, `size_balanced`, `label_aware`, or your own `package.module:function`",
     )
     start: Literal["size_balanced", "greedy", "round_robin"] = Field(
         "greedy", description="where the label-aware search starts"
@@ -82,7 +83,8 @@ class ModelConfig(Section):
         "`package.module:function` called as `function(input_shape, classes)`",
     )
     cut: str | None = Field(
-        None, description="the submodule whose input is the cut: it and all after run on the server; none is the default"
+        None,
+        description="the submodule whose input is the cut: it and all after run on the server; none is the default",
     )
     groups: int = Field(32, ge=1, description="groups of the GroupNorm that replaces a client segment's BatchNorm")
     client_skips: bool = Field(
@@ -94,7 +96,8 @@ class ScheduleConfig(Section):
     workloads: int = Field(4, ge=1, description="N, concurrent GPSL workloads; with draw = 'cluster' one per cluster")
     batch_size: int = Field(32, ge=1, description="B, samples that one workload draws per round")
     draw: Literal["cluster", "all"] = Field(
-        "cluster", description="a round's batch comes from the workload's own cluster, or is its share of one over all"
+        "cluster",
+        description="a round's batch comes from the workload's own cluster, or is its share of one over all",
     )
     synchronise: Literal["epoch", "step", "never"] | int = Field(
         "epoch",
@@ -105,7 +108,8 @@ class ScheduleConfig(Section):
         "fixed", description="clients keep their cluster, or are dealt anew after each fusion"
     )
     execution: Literal["concurrent", "sequential"] = Field(
-        "concurrent", description="workloads run side by side, or one after another in the same slots (a control)"
+        "concurrent",
+        description="workloads run side by side, or one after another in the same slots (a control)",
     )
 
     @model_validator(mode="after")
@@ -157,7 +161,9 @@ class RunConfig(Section):
     root: Path = Field(Path("runs"), description="where run folders go")
     name: str | None = Field(None, description="the run folder's name; none makes one from the time")
     checkpoint_every_s: float = Field(
-        30.0, ge=0, description="write a checkpoint at the first barrier this long after the last; 0 is every epoch"
+        30.0,
+        ge=0,
+        description="write a checkpoint at the first barrier this long after the last; 0 is every epoch",
     )
     targets: tuple[float, ...] = Field((90.0, 95.0), description="accuracies in % whose R_q and t_q are recorded")
     target_split: Literal["validation", "test"] = Field(
@@ -187,12 +193,12 @@ class Config(Section):
                 "schedule.assignment = 'redrawn' needs clustering.rule = 'random': the other built-in rules "
                 "would deal the same clusters every time"
             )
-        if self.partition.kind != "file" and self.schedule.draw == "cluster":
-            if self.schedule.workloads > self.partition.clients:
-                raise ValueError(
-                    f"schedule.workloads = {self.schedule.workloads} is more than "
-                    f"partition.clients = {self.partition.clients}: a cluster needs at least one client"
-                )
+        workloads, clients = self.schedule.workloads, self.partition.clients
+        if self.schedule.draw == "cluster" and self.partition.kind != "file" and workloads > clients:
+            raise ValueError(
+                f"schedule.workloads = {workloads} is more than partition.clients = {clients}: "
+                "a cluster needs at least one client"
+            )
         return self
 
 
@@ -234,6 +240,17 @@ def override(config: Config, *overrides: str) -> Config:
     for change in overrides:
         _apply(values, change)
     return from_mapping(values)
+
+
+def to_toml(config: Config) -> str:
+    """The config as a file that `load` reads back to the same; settings that are none are left out."""
+    values = config.model_dump(mode="json")
+    lines = [f"{name} = {json.dumps(value)}" for name, value in values.items() if not isinstance(value, dict)]
+    for name, section in values.items():
+        if isinstance(section, dict):
+            lines += ["", f"[{name}]"]
+            lines += [f"{key} = {json.dumps(value)}" for key, value in section.items() if value is not None]
+    return "\n".join(lines) + "\n"
 
 
 def _read(source: str | Path) -> dict[str, Any]:

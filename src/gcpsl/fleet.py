@@ -46,9 +46,7 @@ class Fleet:
         return int(self.counts.sum())
 
     @classmethod
-    def from_owners(
-        cls, owners: IntArray, labels: IntArray, classes: int, ids: tuple[str, ...] | None = None
-    ) -> Fleet:
+    def from_owners(cls, owners: IntArray, labels: IntArray, classes: int, ids: tuple[str, ...] | None = None) -> Fleet:
         """The fleet of a partition: `owners[i]` is the client that holds sample i, clients being 0..K-1."""
         clients = len(ids) if ids is not None else int(owners.max(initial=-1)) + 1
         flat = np.bincount(owners * classes + labels, minlength=clients * classes)

@@ -1,0 +1,186 @@
+"""The command line: verbs only. Each imports what it needs when it runs, so help and plans stay quick."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gcpsl import __version__
+from gcpsl.errors import ConfigError, GcpslError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="gcpsl",
+    help="Clustered parallel split learning: train one model across many devices that keep their data.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+runs_app = typer.Typer(help="List, show and resume runs.", no_args_is_help=True, rich_markup_mode=None)
+data_app = typer.Typer(help="Download data sets, and look at partitions.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(runs_app, name="runs")
+app.add_typer(data_app, name="data")
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILE] [KEY=VALUE]...",
+        help="A TOML file or preset (none: the built-in quickstart), then settings such as schedule.workloads=8.",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Root = Annotated[Path, typer.Option("--root", help="The folder that holds the run folders.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"gcpsl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    _asked: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options that come before a verb."""
+
+
+@app.command()
+def train(settings: Settings = None, as_json: AsJson = False) -> None:
+    """Train one run."""
+    from gcpsl.display import make_display
+    from gcpsl.training import Pieces
+    from gcpsl.training import train as start
+
+    config = _load(settings)
+    _end(start(config, Pieces(), make_display(_console(), as_json=as_json)).finished)
+
+
+@app.command()
+def plan(
+    settings: Settings = None,
+    fleet: Annotated[
+        Path | None,
+        typer.Option("--fleet", help="A CSV of client,count[,class counts...] in place of the config's data."),
+    ] = None,
+    workloads: Annotated[str | None, typer.Option("-n", "--workloads", help="The Ns to compare, as in 2,4,8.")] = None,
+    rules: Annotated[
+        str | None, typer.Option("--rules", help="The rules to compare, as in random,label_aware.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Also draw the plan into this PNG or SVG.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer without training: participation, schedule, payload and memory of each rule and N."""
+    from gcpsl.planner_view import render, save_plot, to_json
+    from gcpsl.planning import plan_settings
+
+    config = _load(settings)
+    answer = plan_settings(config, fleet, _numbers(workloads), rules.split(",") if rules else None)
+    if plot:
+        save_plot(answer, plot)
+    if as_json:
+        typer.echo(to_json(answer))
+    else:
+        _console().print(render(answer))
+
+
+@runs_app.command("list")
+def runs_list(root: Root = Path("runs"), as_json: AsJson = False) -> None:
+    """List the runs of a folder, oldest first."""
+    from gcpsl.runs import list_runs
+    from gcpsl.runs_view import runs_json, runs_table
+
+    runs = list_runs(root)
+    if as_json:
+        _print_json(runs_json(runs))
+    elif runs:
+        _console().print(runs_table(runs))
+    else:
+        typer.echo(f"no runs in '{root}'; start one with: gcpsl train")
+
+
+@runs_app.command("show")
+def runs_show(run: str, root: Root = Path("runs"), as_json: AsJson = False) -> None:
+    """Show one run: its settings that differ from the defaults, its epochs and its summary."""
+    from gcpsl.runs import RunFolder
+    from gcpsl.runs_view import run_json, run_view
+
+    folder = RunFolder.open(_run_path(run, root))
+    if as_json:
+        _print_json(run_json(folder))
+    else:
+        _console().print(run_view(folder))
+
+
+@runs_app.command("resume")
+def runs_resume(run: str, root: Root = Path("runs"), as_json: AsJson = False) -> None:
+    """Continue an interrupted run; it ends as if it had never stopped."""
+    from gcpsl.display import make_display
+    from gcpsl.training import Pieces, resume
+
+    _end(resume(_run_path(run, root), Pieces(), make_display(_console(), as_json=as_json)).finished)
+
+
+def _run_path(run: str, root: Path) -> Path:
+    """A run by its folder, or by its name below the root."""
+    given = Path(run)
+    return given if (given / "config.toml").is_file() else root / run
+
+
+def _load(settings: list[str] | None) -> Any:
+    from gcpsl import config
+
+    words = settings or []
+    files = [word for word in words if "=" not in word]
+    if len(files) > 1:
+        raise ConfigError(f"'{files[1]}' is neither a second file nor key=value; give one FILE, then settings")
+    return config.load(files[0] if files else None, [word for word in words if "=" in word])
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(f"--workloads = '{text}': write whole numbers, as in 2,4,8") from None
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console()
+
+
+def _print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2))
+
+
+def _end(finished: bool) -> None:
+    if not finished:
+        raise typer.Exit(INTERRUPTED)
+
+
+def main() -> None:
+    """The program: exit codes 0, 2 wrong setting, 3 data, 4 run, 130 interrupted."""
+    try:
+        app()
+    except GcpslError as error:
+        typer.echo(f"gcpsl: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("gcpsl: stopped", err=True)
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""What a run was made with: versions, machine and commit, for its folder."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("gcpsl", "torch", "numpy", "pydantic", "scikit-learn", "safetensors")
+
+
+def describe() -> dict[str, Any]:
+    cuda = torch.cuda.is_available()
+    return {
+        "command": sys.argv,
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in PACKAGES},
+        "commit": _commit(),
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if cuda else None,
+        "cuda": torch.version.cuda,
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the source tree this package runs from, or None for an installed package."""
+    source = Path(__file__).parent
+    git = ("git", "-C", str(source))
+    try:
+        top = subprocess.run([*git, "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=True)
+        if source != Path(top.stdout.strip()) / "src" / "gcpsl":
+            return None
+        shown = [*git, "describe", "--always", "--dirty", "--abbrev=40"]
+        return subprocess.run(shown, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

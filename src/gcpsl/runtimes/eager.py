@@ -1,0 +1,215 @@
+"""The plain runtime: every round is ordinary PyTorch, one workload after another in this process.
+
+It is the reference that the others are pinned to. Workloads are independent between barriers, so the order in which
+they run changes nothing; `concurrent` and `sequential` schedules differ here only in how their rounds are accounted.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from gcpsl.config import RuntimeConfig
+from gcpsl.data import FederatedData, Samples
+from gcpsl.data.device import DeviceSamples
+from gcpsl.errors import ConfigError
+from gcpsl.flat import FlatSegment
+from gcpsl.fusion import drift, fuse
+from gcpsl.runtimes.base import EpochProgress, Job, Observer, Score
+from gcpsl.schedule import EpochSchedule, Phase
+from gcpsl.workload import Clients, ReplicaClients, Server, SharedClients, Workload
+
+SIDES = ("client", "server")
+
+
+class EagerRuntime:
+    """See `runtimes.base.Runtime`."""
+
+    def __init__(self, job: Job) -> None:
+        config = job.config
+        self.device = choose_device(config.runtime)
+        if config.runtime.threads is not None:
+            torch.set_num_threads(config.runtime.threads)
+        self._config = config
+        self._model = job.model
+        self._samples = self._on_device(job.data)
+        self.workloads = [self._workload() for _ in range(config.schedule.workloads)]
+        self._weights = (1 / len(self.workloads),) * len(self.workloads)
+        self._always_fused = len(self.workloads) == 1 or config.schedule.synchronise != "never"
+
+    def _on_device(self, data: FederatedData) -> dict[str, DeviceSamples]:
+        def moved(samples: Samples, **augmentation: Any) -> DeviceSamples:
+            channels_last = self._config.runtime.channels_last
+            return DeviceSamples(samples, data.mean, data.std, self.device, channels_last=channels_last, **augmentation)
+
+        train = moved(data.train, crop_padding=self._config.data.crop_padding, flip=self._config.data.flip)
+        return {"train": train, "validation": moved(data.validation), "test": moved(data.test)}
+
+    def _workload(self) -> Workload:
+        def segment(module: nn.Module) -> FlatSegment:
+            channels_last = self._config.runtime.channels_last
+            return FlatSegment(module.to(self.device), self._config.optimizer, channels_last=channels_last)
+
+        def client_segment() -> FlatSegment:
+            return segment(self._model.client)
+
+        shared = self._config.runtime.client_side == "shared"
+        train = self._samples["train"]
+        clients: Clients = SharedClients(client_segment(), train) if shared else ReplicaClients(client_segment, train)
+        return Workload(clients, Server(segment(self._model.server), self._config.train.label_smoothing))
+
+    def run_epoch(self, schedule: EpochSchedule, lr: float, progress: EpochProgress, observer: Observer) -> None:
+        self._weights = schedule.weights
+        for workload, members in zip(self.workloads, schedule.members, strict=True):
+            workload.clients.enrol(members)
+        run_phase = self._lockstep if schedule.lockstep else self._one_by_one
+        for phase in schedule.phases[progress.phases_done :]:
+            run_phase(schedule, phase, lr, progress, observer)
+            started = time.perf_counter()
+            if phase.fuse:
+                progress.drifts.append(self._fuse())
+            progress.fusion_s += time.perf_counter() - started
+            progress.phases_done += 1
+
+    def _one_by_one(
+        self, schedule: EpochSchedule, phase: Phase, lr: float, progress: EpochProgress, observer: Observer
+    ) -> None:
+        for n, (workload, plan) in enumerate(zip(self.workloads, schedule.plans, strict=True)):
+            for t in range(max(phase.start, progress.rounds_done[n]), min(phase.stop, plan.rounds)):
+                started = time.perf_counter()
+                round_plan = plan.round(t)
+                loss = float(workload.round(round_plan, lr))
+                self._account(progress, n, loss * round_plan.size, time.perf_counter() - started)
+                observer.rounds_done(loss, 1)
+
+    def _lockstep(
+        self, schedule: EpochSchedule, phase: Phase, lr: float, progress: EpochProgress, observer: Observer
+    ) -> None:
+        """Every workload takes round t, and all step on the mean of their gradients, weighted by batch size."""
+        for t in range(max(phase.start, *progress.rounds_done), phase.stop):
+            active = [n for n, plan in enumerate(schedule.plans) if t < plan.rounds]
+            rounds = {n: schedule.plans[n].round(t) for n in active}
+            for n in active:
+                started = time.perf_counter()
+                loss = float(self.workloads[n].gradients(rounds[n]))
+                self._account(progress, n, loss * rounds[n].size, time.perf_counter() - started)
+            started = time.perf_counter()
+            self._average_gradients({n: rounds[n].size for n in active})
+            for workload in self.workloads:
+                workload.update(lr)
+            progress.local_s += time.perf_counter() - started
+            observer.rounds_done(loss, len(active))
+
+    @staticmethod
+    def _account(progress: EpochProgress, n: int, loss: float, seconds: float) -> None:
+        progress.loss_sums[n] += loss
+        progress.rounds_done[n] += 1
+        progress.busy_s[n] += seconds
+        progress.local_s += seconds
+
+    def _average_gradients(self, sizes: dict[int, int]) -> None:
+        total = sum(sizes.values())
+        for side in range(2):
+            gradients = [workload.segments()[side].gradients for workload in self.workloads]
+            mean = sum((gradients[n] * (size / total) for n, size in sizes.items()), torch.zeros_like(gradients[0]))
+            for gradient in gradients:
+                gradient.copy_(mean)
+
+    def _replicas(self) -> list[tuple[Tensor, ...]]:
+        """Each workload's buffers, the client segment's and then the server segment's."""
+        return [tuple(t for s in workload.segments() for t in s.state()) for workload in self.workloads]
+
+    def _mean(self) -> list[Tensor]:
+        replicas = self._replicas()
+        mean = [torch.empty_like(buffer) for buffer in replicas[0]]
+        fuse(replicas, self._weights, mean)
+        return mean
+
+    def _fuse(self) -> float:
+        """Replace every replica by the weighted mean. Returns how far they had drifted apart."""
+        if len(self.workloads) == 1:
+            return 0.0
+        parameters = [[s.parameters.detach() for s in workload.segments()] for workload in self.workloads]
+        apart = drift(parameters, self._weights)
+        mean = self._mean()
+        for workload, replica in zip(self.workloads, self._replicas(), strict=True):
+            _copy(mean, replica)
+            workload.clients.broadcast()
+        return apart
+
+    @contextmanager
+    def _fused(self) -> Iterator[tuple[FlatSegment, FlatSegment]]:
+        """The first workload's segments, holding the mean of all replicas until the block ends."""
+        own = self._replicas()[0]
+        kept = [] if self._always_fused else [buffer.clone() for buffer in own]
+        if kept:
+            _copy(self._mean(), own)
+        try:
+            yield self.workloads[0].segments()
+        finally:
+            _copy(kept, own[: len(kept)])
+
+    @torch.inference_mode()
+    def evaluate(self, split: str) -> Score:
+        samples = self._samples[split]
+        correct = loss = 0.0
+        with self._fused() as segments:
+            modules = [segment.module.eval() for segment in segments]
+            for start in range(0, len(samples), self._config.train.eval_batch_size):
+                stop = min(start + self._config.train.eval_batch_size, len(samples))
+                labels = samples.labels[start:stop]
+                logits = modules[1](modules[0](samples.batch(torch.arange(start, stop, device=self.device))))
+                correct += float((logits.argmax(dim=1) == labels).sum())
+                loss += float(cross_entropy(logits, labels, reduction="sum"))
+            for module in modules:
+                module.train()
+        return Score(accuracy=100 * correct / len(samples), loss=loss / len(samples))
+
+    def state(self) -> dict[str, Tensor]:
+        named = {"weights": torch.tensor(self._weights, dtype=torch.float64)}
+        for n, workload in enumerate(self.workloads):
+            for side, segment in zip(SIDES, workload.segments(), strict=True):
+                named |= {f"{n}.{side}.{name}": tensor for name, tensor in segment.tensors().items()}
+        return named
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        self._weights = tuple(state["weights"].tolist())
+        for n, workload in enumerate(self.workloads):
+            for side, segment in zip(SIDES, workload.segments(), strict=True):
+                prefix = f"{n}.{side}."
+                segment.restore({k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)})
+            workload.clients.broadcast()
+
+    def model_state(self) -> dict[str, Tensor]:
+        with self._fused() as segments:
+            return {name: t.clone() for s in segments for name, t in s.module.state_dict().items()}
+
+    @property
+    def workers(self) -> int:
+        return 1
+
+    def memory_bytes_max(self) -> int:
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device)
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _copy(source: Sequence[Tensor], target: Sequence[Tensor]) -> None:
+    for theirs, mine in zip(source, target, strict=True):
+        mine.copy_(theirs)
+
+
+def choose_device(config: RuntimeConfig) -> torch.device:
+    available = torch.cuda.is_available()
+    if config.device == "cuda" and not available:
+        raise ConfigError("runtime.device = 'cuda', but PyTorch finds no CUDA device; use 'cpu' or 'auto'")
+    return torch.device("cuda" if available and config.device != "cpu" else "cpu")

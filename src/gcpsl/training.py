@@ -1,0 +1,271 @@
+"""Training a run: epochs, evaluation, metrics and checkpoints around whatever runtime executes the schedule.
+
+`train` starts a run in a folder of its own and `resume` continues one; both return when it has ended.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gcpsl import environment, models
+from gcpsl.clustering import Clustering, Rule, cluster
+from gcpsl.config import Config, OptimizerConfig
+from gcpsl.data import Dataset, federate
+from gcpsl.display import Display, Silent
+from gcpsl.errors import RunError
+from gcpsl.fleet import IntArray
+from gcpsl.metrics import PayloadSizes
+from gcpsl.records import EpochRecord, Summary
+from gcpsl.runs import Checkpoint, RunFolder
+from gcpsl.runtimes import make_runtime
+from gcpsl.runtimes.base import EpochProgress, Interrupted, Job, Score
+from gcpsl.sampling import Holdings
+from gcpsl.schedule import EpochSchedule, epoch_schedule
+from gcpsl.signals import StopSignals
+from gcpsl.summary import Measured, Totals, best_record, epoch_record, summarise
+from gcpsl.tracking import open_trackers
+
+if TYPE_CHECKING:
+    from torch import nn
+
+ModelFactory = Callable[[tuple[int, int, int], int], "nn.Module"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run that has ended: finished, or stopped early with `summary` None."""
+
+    path: Path
+    epochs: tuple[EpochRecord, ...]
+    summary: Summary | None
+
+    @property
+    def finished(self) -> bool:
+        return self.summary is not None
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The caller's own objects, each in place of what the config names. They aren't stored with the run."""
+
+    dataset: Dataset | None = None
+    model: ModelFactory | None = None
+    rule: Rule | None = None
+
+
+def train(config: Config, pieces: Pieces, display: Display | None = None) -> Result:
+    """Train one run in a new folder below `config.run.root`."""
+    training = Training(config, pieces, display or Silent())
+    return training.run(RunFolder.create(config, environment.describe()))
+
+
+def resume(path: Path, pieces: Pieces, display: Display | None = None) -> Result:
+    """Continue an interrupted run from its newest checkpoint; it ends as if it had never stopped."""
+    folder = RunFolder.open(path)
+    if folder.read_json("summary.json") is not None:
+        raise RunError(f"the run '{folder.name}' has finished already; see it with: gcpsl runs show {path}")
+    return Training(folder.config(), pieces, display or Silent()).run(folder)
+
+
+class Training:
+    """One process's work on one run."""
+
+    def __init__(self, config: Config, pieces: Pieces, display: Display) -> None:
+        self._started = time.perf_counter()
+        self._config = config
+        self._rule = pieces.rule
+        self._display = display
+        self._data = federate(config, pieces.dataset)
+        data = self._data
+        self._holdings = Holdings.of(data.owners, data.fleet.clients)
+        self._clustering = self._cluster(epoch=1)
+        model = models.build(config.model, data.input_shape, data.classes, config.seed)
+        self._sizes = payload_sizes(model)
+        self._runtime = make_runtime(Job(config, data, model))
+        self._records: list[EpochRecord] = []
+        self._progress: EpochProgress | None = None
+        self._wall_s_before = 0.0
+
+    def run(self, folder: RunFolder) -> Result:
+        with folder.locked(), StopSignals(self._display) as stop:
+            self._restore(folder.load_checkpoint())
+            folder.keep_epochs([record.to_json() for record in self._records])
+            self._write_assignment(folder)
+            self._setup_s = time.perf_counter() - self._started
+            self._introduce(folder)
+            trackers = open_trackers(self._config, folder)
+            self._checkpointed = time.perf_counter()
+            self._stop = stop
+            try:
+                while len(self._records) < self._config.train.epochs:
+                    record = self._epoch(folder)
+                    for tracker in trackers:
+                        tracker.log(record)
+            except Interrupted:
+                self._save_checkpoint(folder)
+                self._display.close()
+                self._display.message(f"Stopped. Continue with: gcpsl runs resume {folder.path}")
+                return Result(folder.path, tuple(self._records), None)
+            finally:
+                self._display.close()
+                for tracker in trackers:
+                    tracker.close()
+            return self._finish(folder)
+
+    def _cluster(self, epoch: int) -> Clustering | None:
+        """The assignment for an epoch; None where every workload draws from all clients."""
+        schedule = self._config.schedule
+        if schedule.draw == "all":
+            return None
+        redraw = epoch - 1 if schedule.assignment == "redrawn" else 0
+        return cluster(
+            self._config.clustering,
+            self._data.fleet,
+            schedule.workloads,
+            self._config.seed,
+            redraw,
+            rule=self._rule,
+        )
+
+    def _assignment(self, epoch: int) -> IntArray:
+        if self._config.schedule.assignment == "redrawn":
+            self._clustering = self._cluster(epoch)
+        if self._clustering is None:
+            return np.zeros(self._data.fleet.clients, dtype=np.int64)
+        return self._clustering.assignment
+
+    def _epoch(self, folder: RunFolder) -> EpochRecord:
+        epoch = len(self._records) + 1
+        seed, settings = self._config.seed, self._config.schedule
+        schedule = epoch_schedule(settings, self._holdings, self._assignment(epoch), seed=seed, epoch=epoch)
+        progress = self._progress or EpochProgress.start(settings.workloads)
+        self._progress = progress
+        self._display.epoch_started(epoch, sum(schedule.rounds), sum(progress.rounds_done))
+        lr = learning_rate(self._config.optimizer, epoch, self._config.train.epochs)
+        self._runtime.run_epoch(schedule, lr, progress, self)
+        record = self._evaluate(schedule, lr, progress)
+        self._records.append(record)
+        self._progress = None
+        folder.log_epoch(record.to_json())
+        if best_record(self._records) is record:
+            self._save_model(folder, "best", record)
+        self._display.epoch_done(record)
+        if time.perf_counter() - self._checkpointed >= self._config.run.checkpoint_every_s:
+            self._save_checkpoint(folder)
+        return record
+
+    def rounds_done(self, loss: float, rounds: int) -> None:
+        self._display.rounds_done(loss, rounds)
+        if self._stop.asked:
+            raise Interrupted
+
+    def _evaluate(self, schedule: EpochSchedule, lr: float, progress: EpochProgress) -> EpochRecord:
+        started = time.perf_counter()
+        validation: Score | None = None
+        if len(self._data.validation.labels):
+            validation = self._runtime.evaluate("validation")
+        validated = time.perf_counter()
+        test = self._runtime.evaluate("test")
+        tested = time.perf_counter()
+        measured = Measured(lr, progress, validation, test, validated - started, tested - validated)
+        return epoch_record(self._config, self._data, self._sizes, schedule, measured)
+
+    def _save_checkpoint(self, folder: RunFolder) -> None:
+        meta = {
+            "records": [record.to_json() for record in self._records],
+            "progress": asdict(self._progress) if self._progress else None,
+            "wall_s": self._wall_s(),
+        }
+        rounds = sum(sum(record.rounds) for record in self._records)
+        rounds += sum(self._progress.rounds_done) if self._progress else 0
+        folder.save_checkpoint(Checkpoint(self._runtime.state(), meta), rounds)
+        self._checkpointed = time.perf_counter()
+
+    def _restore(self, checkpoint: Checkpoint | None) -> None:
+        if checkpoint is None:
+            return
+        self._runtime.restore(checkpoint.tensors)
+        self._records = [EpochRecord.from_json(record) for record in checkpoint.meta["records"]]
+        progress = checkpoint.meta["progress"]
+        self._progress = EpochProgress(**progress) if progress else None
+        self._wall_s_before = checkpoint.meta["wall_s"]
+
+    def _wall_s(self) -> float:
+        return self._wall_s_before + time.perf_counter() - self._started
+
+    def _save_model(self, folder: RunFolder, name: str, record: EpochRecord) -> None:
+        about = {"epoch": str(record.epoch), "test_accuracy": str(record.test_accuracy)}
+        if record.validation_accuracy is not None:
+            about["validation_accuracy"] = str(record.validation_accuracy)
+        about["model"] = self._config.model.model_dump_json()
+        folder.save_model(name, self._runtime.model_state(), about)
+
+    def _finish(self, folder: RunFolder) -> Result:
+        self._save_model(folder, "model", self._records[-1])
+        totals = Totals(
+            run=str(folder.path),
+            workers=self._runtime.workers,
+            setup_s=self._setup_s,
+            wall_s=self._wall_s(),
+            memory_bytes_max=self._runtime.memory_bytes_max(),
+        )
+        summary = summarise(self._config, self._data, self._records, totals)
+        folder.write_json("summary.json", summary.to_json())
+        folder.drop_checkpoints()
+        self._display.finished(summary)
+        return Result(folder.path, tuple(self._records), summary)
+
+    def _write_assignment(self, folder: RunFolder) -> None:
+        found: dict[str, Any] = {"rule": None, "objective": None}
+        if self._clustering is not None:
+            report = self._clustering.report
+            found = {"rule": self._config.clustering.rule, "objective": asdict(report) if report else None}
+        clusters = self._assignment(epoch=1).tolist()
+        found["assignment"] = dict(zip(self._data.fleet.ids, clusters, strict=True))
+        folder.write_json("assignment.json", found)
+
+    def _introduce(self, folder: RunFolder) -> None:
+        fleet, schedule = self._data.fleet, self._config.schedule
+        self._display.message(
+            f"{self._config.data.name}: {fleet.samples:,} samples on {fleet.clients:,} clients, "
+            f"{schedule.workloads} workloads x batch {schedule.batch_size}, model {self._config.model.name}, "
+            f"on {self._runtime.device}; run folder {folder.path}"
+        )
+        if self._records or self._progress:
+            rounds = sum(self._progress.rounds_done) if self._progress else 0
+            self._display.message(
+                f"Resuming after epoch {len(self._records)}" + (f" and {rounds} rounds" * bool(rounds))
+            )
+        self._display.started(self._config.train.epochs, len(self._records))
+
+
+def learning_rate(config: OptimizerConfig, epoch: int, epochs: int) -> float:
+    """The rate for one epoch, counted from 1."""
+    if epoch <= config.warmup_epochs:
+        return config.lr * epoch / (config.warmup_epochs + 1)
+    if config.lr_schedule == "constant":
+        return config.lr
+    after_warmup = (epoch - 1 - config.warmup_epochs) / (epochs - config.warmup_epochs)
+    return config.lr * (1 + math.cos(math.pi * after_warmup)) / 2
+
+
+def payload_sizes(model: models.SplitModel) -> PayloadSizes:
+    """The paper's a, p, P and b of this split model."""
+
+    def parameter_bytes(segment: nn.Module) -> int:
+        return sum(p.numel() * p.element_size() for p in segment.parameters())
+
+    client_bytes = parameter_bytes(model.client)
+    return PayloadSizes(
+        activation_bytes=4 * math.prod(model.activation_shape),
+        client_bytes=client_bytes,
+        model_bytes=client_bytes + parameter_bytes(model.server),
+        norm_state_bytes=sum(b.numel() * b.element_size() for b in model.server.buffers()),
+    )
