@@ -1,0 +1,249 @@
+"""Which clients train together: the paper's three rules, and its objective J.
+
+A rule sees the fleet (sample counts, class histograms), never a sample, and knows nothing of batches or models. It
+fixes every client's cluster before training. A rule of your own is one function of the type `Rule`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gcpsl.config import ClusteringConfig
+from gcpsl.errors import ConfigError, nearest
+from gcpsl.fleet import Fleet, IntArray
+from gcpsl.label_search import Optimum, Search, weighted_divergence
+from gcpsl.plugins import resolve
+from gcpsl.seeds import Purpose, stream
+
+Rule = Callable[[Fleet, int, np.random.Generator], IntArray]
+"""(fleet, clusters N, this run's random stream) -> the cluster, 0..N-1, of each client."""
+
+SWAP_CLIENTS_MAX = 30_000
+"""Label-aware clustering looks at all K^2 / 2 swaps; in a larger fleet, where that takes minutes, only at moves."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The paper's J and its two parts; 0 is perfect."""
+
+    balance: float
+    composition: float
+
+    @property
+    def total(self) -> float:
+        return self.balance + self.composition
+
+
+@dataclass(frozen=True)
+class ObjectiveReport:
+    """The paper's J at the start of a search and at its end (the same, where the rule does not search).
+
+    `optimum_of` says of which neighbourhood the end is a local optimum: no single move, or no single move and no swap
+    of two clients, lowers what the rule minimises. It is `nothing` where the rule does not search or was stopped.
+    """
+
+    before: Objective
+    after: Objective
+    moves: int = 0
+    swaps: int = 0
+    evaluations: int = 0
+    optimum_of: Optimum = "nothing"
+    seconds: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Clustering:
+    """The assignment of every client to one of `clusters`; the report is None where no histograms were disclosed."""
+
+    assignment: IntArray
+    clusters: int
+    report: ObjectiveReport | None
+
+
+def cluster(
+    config: ClusteringConfig, fleet: Fleet, clusters: int, seed: int, redraw: int = 0, rule: Rule | None = None
+) -> Clustering:
+    """Assign the clients by `rule`, or else by the rule that the config names. No cluster is left empty.
+
+    Reproducible from its arguments; only a rule that draws at random heeds `seed` and `redraw` (how many assignments
+    were drawn before in this run).
+    """
+    if not 1 <= clusters <= fleet.clients:
+        raise ConfigError(
+            f"{clusters} clusters for {fleet.clients} clients: every cluster needs at least one client; "
+            f"set schedule.workloads to between 1 and {fleet.clients}"
+        )
+    start_s = time.perf_counter()
+    if rule is None and config.rule == "label_aware":
+        return _searched(label_aware(config, fleet, clusters), fleet, start_s)
+    chosen = rule or _named(config.rule)
+    proposed = chosen(fleet, clusters, stream(seed, Purpose.CLUSTERING, redraw))
+    assignment = _checked(proposed, fleet, clusters, getattr(chosen, "__name__", config.rule))
+    report = None
+    if fleet.histograms is not None:
+        reached = objective(fleet, assignment, clusters)
+        report = ObjectiveReport(reached, reached, seconds=time.perf_counter() - start_s)
+    return Clustering(assignment, clusters, report)
+
+
+def random(fleet: Fleet, clusters: int, generator: np.random.Generator) -> IntArray:
+    """Permute the clients and deal them round-robin: cluster cardinalities differ by at most one."""
+    assignment = np.empty(fleet.clients, dtype=np.int64)
+    assignment[generator.permutation(fleet.clients)] = _round_robin(fleet, clusters)
+    return assignment
+
+
+def size_balanced(fleet: Fleet, clusters: int, _: np.random.Generator | None = None) -> IntArray:
+    """Largest client first, each into the lightest cluster that has fewer than ceil(K / N) clients.
+
+    Ties go to the lowest index, of clients and of clusters; nothing is drawn.
+    """
+    room = [-(-fleet.clients // clusters)] * clusters
+    lightest = [(0, n) for n in range(clusters)]
+    counts = fleet.counts.tolist()
+    assignment = [0] * fleet.clients
+    for k in np.argsort(-fleet.counts, kind="stable").tolist():
+        samples, n = lightest[0]
+        assignment[k] = n
+        room[n] -= 1
+        if room[n]:
+            heapq.heapreplace(lightest, (samples + counts[k], n))
+        else:
+            heapq.heappop(lightest)
+    return np.array(assignment, dtype=np.int64)
+
+
+def label_aware(config: ClusteringConfig, fleet: Fleet, clusters: int) -> Search:
+    """From a balanced start, apply the best single move until none lowers J; then, with `swaps`, exchange pairs too.
+
+    The end is a true local optimum: no single move lowers J by more than 1e-12, and with `swaps` no exchange of two
+    clients between clusters does, unless `moves_max` ended the search. A move may not empty a cluster; unlike in size
+    balancing, cardinality has no maximum, since the balance term alone keeps schedules even.
+
+    `start = "size_balanced"` without swaps is the paper's rule. With swaps the search never ends above that rule: where
+    the paper's rule does better, the search goes on from there. `measure` and `composition_weight` change what is
+    minimised, and then these promises hold for that; the J reported is always the paper's.
+    """
+    if fleet.histograms is None:
+        raise ConfigError(
+            "clustering.rule = 'label_aware' needs every client's class histogram, and the fleet has only counts; "
+            "add the class counts, or use clustering.rule = 'size_balanced'"
+        )
+    swaps = config.swaps and fleet.clients <= SWAP_CLIENTS_MAX
+    start = _STARTS[config.start](fleet, clusters)
+    search = _search(config, fleet.histograms, clusters, start).descend(swaps)
+    if config.swaps and config.start != "size_balanced":
+        paper = _search(config, fleet.histograms, clusters, size_balanced(fleet, clusters)).descend(swaps=False)
+        if paper.cost < search.cost:
+            return paper.descend(swaps)
+    return search
+
+
+def objective(fleet: Fleet, assignment: IntArray, clusters: int) -> Objective:
+    """J = sum_n |w_n - mean| / |D| + sum_n (w_n / |D|) JSD(p_n, p), in nats; needs histograms."""
+    assert fleet.histograms is not None
+    held = fleet.histograms[:, fleet.histograms.sum(axis=0) > 0]
+    h = np.zeros((clusters, held.shape[1]))
+    np.add.at(h, assignment, held)
+    samples = h.sum()
+    balance = np.abs(h.sum(axis=1) - samples / clusters).sum() / samples
+    composition = weighted_divergence(h, h.sum(axis=0) / samples).sum() / samples
+    return Objective(float(balance), float(composition))
+
+
+def discloses(rule: str) -> str:
+    """What a rule must be told about each client's data."""
+    return _DISCLOSES.get(rule, "whatever the fleet holds: a rule of your own sees all of it")
+
+
+def _greedy(fleet: Fleet, clusters: int) -> IntArray:
+    """Largest client first, each into the cluster that holds least of what the client brings.
+
+    A cluster holds much of a class in proportion to that class's global share. All samples together count as one more
+    class, so that clusters balance even where classes can't.
+    """
+    assert fleet.histograms is not None
+    held = fleet.histograms[:, fleet.histograms.sum(axis=0) > 0]
+    brings = np.column_stack([held, fleet.counts]).astype(np.float64)
+    per_share = fleet.samples / brings.sum(axis=0)
+    loads = np.zeros((clusters, brings.shape[1]))
+    assignment = np.empty(fleet.clients, dtype=np.int64)
+    empty = clusters
+    for placed, k in enumerate(np.argsort(-fleet.counts, kind="stable").tolist()):
+        overlap = loads @ (brings[k] * per_share)
+        n = int(overlap.argmin())
+        if empty == fleet.clients - placed and loads[n, -1]:
+            n = int(loads[:, -1].argmin())
+        empty -= not loads[n, -1]
+        assignment[k] = n
+        loads[n] += brings[k]
+    return assignment
+
+
+def _round_robin(fleet: Fleet, clusters: int) -> IntArray:
+    return np.arange(fleet.clients, dtype=np.int64) % clusters
+
+
+_RULES: dict[str, Rule] = {"random": random, "size_balanced": size_balanced}
+_STARTS: dict[str, Callable[[Fleet, int], IntArray]] = {
+    "size_balanced": size_balanced,
+    "greedy": _greedy,
+    "round_robin": _round_robin,
+}
+_DISCLOSES = {
+    "random": "nothing",
+    "size_balanced": "one sample count per client",
+    "label_aware": "a sample count and a class histogram per client",
+}
+
+
+def _search(config: ClusteringConfig, histograms: IntArray, clusters: int, start: IntArray) -> Search:
+    distance = config.measure == "distance"
+    return Search(histograms, clusters, start, config.composition_weight, distance, config.moves_max)
+
+
+def _searched(search: Search, fleet: Fleet, start_s: float) -> Clustering:
+    report = ObjectiveReport(
+        before=objective(fleet, search.start, search.clusters),
+        after=objective(fleet, search.assignment, search.clusters),
+        moves=search.moves,
+        swaps=search.swaps,
+        evaluations=search.evaluations,
+        optimum_of=search.optimum_of,
+        seconds=time.perf_counter() - start_s,
+    )
+    return Clustering(search.assignment, search.clusters, report)
+
+
+def _named(rule: str) -> Rule:
+    if rule in _RULES:
+        return _RULES[rule]
+    if ":" not in rule:
+        raise ConfigError(
+            f"unknown clustering.rule '{rule}': {nearest(rule, _DISCLOSES)} (your own: package.module:function)"
+        )
+    return resolve(rule, "clustering.rule")
+
+
+def _checked(proposed: object, fleet: Fleet, clusters: int, name: str) -> IntArray:
+    """A rule's answer as an assignment; a rule of the user's own may have got it wrong."""
+    wanted = (
+        f"the clustering rule '{name}' must return one cluster, 0 to {clusters - 1}, "
+        f"for each of {fleet.clients} clients"
+    )
+    assignment = np.asarray(proposed)
+    if assignment.shape != (fleet.clients,):
+        raise ConfigError(f"{wanted}; it returned an array of shape {assignment.shape}")
+    if assignment.dtype.kind not in "iu":
+        raise ConfigError(f"{wanted}, as integers; it returned {assignment.dtype}")
+    if assignment.min() < 0 or assignment.max() >= clusters:
+        raise ConfigError(f"{wanted}; it returned clusters {assignment.min()} to {assignment.max()}")
+    empty = np.flatnonzero(np.bincount(assignment, minlength=clusters) == 0)
+    if empty.size:
+        raise ConfigError(f"{wanted}, and leave none empty; cluster {empty[0]} got no client")
+    return assignment.astype(np.int64)
