@@ -1,0 +1,274 @@
+"""Answers without training: what each clustering rule and N makes of a fleet, in closed form.
+
+Reads counts, histograms and segment sizes. Covers workloads that draw from their own clusters and, as N = 1,
+GPSL over all clients; not `draw = 'all'`, nor redrawn assignments. Knows no accuracy and no seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gcpsl.clustering import Objective, cluster, discloses, objective
+from gcpsl.config import ClusteringConfig, Config, OptimizerConfig
+from gcpsl.errors import ConfigError
+from gcpsl.fleet import Fleet, IntArray
+from gcpsl.metrics import (
+    Payload,
+    PayloadSizes,
+    epoch_payload,
+    expected_deviation,
+    expected_participation,
+    fusions_per_epoch,
+)
+from gcpsl.metrics.payload import FLOAT_BYTES
+from gcpsl.planner_advice import Recommendation, recommend
+from gcpsl.planner_csv import fleet_from_csv
+
+if TYPE_CHECKING:
+    from gcpsl.models import SegmentSizes
+
+__all__ = ["Plan", "Row", "fleet_from_csv", "memory_slot_bytes", "plan", "plan_config"]
+
+WORKLOADS = (2, 4, 8, 16)
+RULES = ("random", "size_balanced", "label_aware")
+SINGLE = "one workload"
+
+
+UNPLANNED_NOTE = (
+    "This plans fixed clusters that draw their own batches; schedule.draw = 'all' and "
+    "schedule.assignment = 'redrawn' differ from it."
+)
+SAMPLER_NOTE = "Whatever the rule, the GPSL sampler itself needs every client's sample count."
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rule at one N. Participation and deviation are exact means over the sampler's draws."""
+
+    rule: str
+    workloads: int
+    clients_min: int
+    clients_max: int
+    samples_min: int
+    samples_max: int
+    rounds: tuple[int, ...]
+    objective: Objective | None
+    """J and its parts; None where histograms are unknown, as are all that is None here."""
+    participation_ran: float
+    """Over the cluster-rounds that run."""
+    participation_system: float
+    """Over K times the longest cluster's rounds: a client that waits at the barrier takes no part."""
+    participation_bound: float
+    """min(1, N*B/K)."""
+    speedup: float
+    efficiency: float
+    deviation: float | None
+    payload: Payload | None
+    """Bytes per epoch, fusions included."""
+    memory_slot_bytes: int | None
+    discloses: str
+    """What the assignment asks of every client, once and before training."""
+
+    @property
+    def rounds_max(self) -> int:
+        return max(self.rounds)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked, a row per answer (the first is one workload over all clients), and the advice."""
+
+    clients: int
+    samples: int
+    classes: int | None
+    batch_size: int
+    rows: tuple[Row, ...]
+    recommendation: Recommendation
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What every row shares."""
+
+    fleet: Fleet
+    batch_size: int
+    synchronise: str | int
+    sizes: SegmentSizes | None
+    optimizer: OptimizerConfig
+
+
+def plan(
+    fleet: Fleet,
+    *,
+    workloads: Sequence[int] = WORKLOADS,
+    batch_size: int,
+    rules: Sequence[ClusteringConfig | str] = RULES,
+    sizes: SegmentSizes | None = None,
+    synchronise: str | int = "epoch",
+    optimizer: OptimizerConfig | None = None,
+    seed: int = 0,
+) -> Plan:
+    """The rows of every rule at every N, with N = 1 always first, and a recommendation.
+
+    A rule that needs histograms is skipped with a note where the fleet has none. Without `sizes` there are no
+    payloads and no memory.
+    """
+    if batch_size < 1:
+        raise ConfigError(f"batch_size = {batch_size}: a batch needs at least 1 sample")
+    asked = _asked(workloads, fleet.clients)
+    usable, notes = _usable([_as_config(rule) for rule in rules], fleet)
+    question = _Question(fleet, batch_size, synchronise, sizes, optimizer or OptimizerConfig())
+    everyone = np.zeros(fleet.clients, dtype=np.int64)
+    rows = [_row(question, SINGLE, discloses("random"), everyone)]
+    for n in asked:
+        for rule in usable:
+            assignment = cluster(rule, fleet, n, seed).assignment
+            rows.append(_row(question, rule_label(rule), discloses(rule.rule), assignment))
+    advice = recommend(rows, fleet.clients, batch_size)
+    return Plan(
+        clients=fleet.clients,
+        samples=fleet.samples,
+        classes=None if fleet.histograms is None else fleet.histograms.shape[1],
+        batch_size=batch_size,
+        rows=tuple(rows),
+        recommendation=advice,
+        notes=(SAMPLER_NOTE, *notes, *_larger_batch(question, advice.workloads)),
+    )
+
+
+def plan_config(
+    config: Config,
+    fleet: Fleet,
+    sizes: SegmentSizes | None = None,
+    *,
+    workloads: Sequence[int] | None = None,
+    rules: Sequence[ClusteringConfig | str] | None = None,
+) -> Plan:
+    """The plan of a run's settings: its own N among the usual ones, its own rule among the built-in ones."""
+    if workloads is None:
+        workloads = [n for n in sorted({*WORKLOADS, config.schedule.workloads}) if n <= fleet.clients]
+    if rules is None:
+        own = config.clustering
+        rules = [own if rule == own.rule else rule for rule in RULES]
+        rules += [] if own.rule in RULES else [own]
+    answer = plan(
+        fleet,
+        workloads=workloads,
+        batch_size=config.schedule.batch_size,
+        rules=rules,
+        sizes=sizes,
+        synchronise=config.schedule.synchronise,
+        optimizer=config.optimizer,
+        seed=config.seed,
+    )
+    if config.schedule.draw == "all" or config.schedule.assignment == "redrawn":
+        return replace(answer, notes=(*answer.notes, UNPLANNED_NOTE))
+    return answer
+
+
+def memory_slot_bytes(sizes: SegmentSizes, batch_size: int, optimizer: OptimizerConfig) -> int:
+    """What one slot's tensors take in training, one client segment standing for its cluster's clients.
+
+    Parameters, gradients and optimizer state of both segments, what autograd keeps of a batch, and the
+    normalisation state; not the allocator's slack, the framework's own memory or the data.
+    """
+    moments = {"adamw": 2, "sgd": int(optimizer.momentum > 0)}[optimizer.kind]
+    parameters = sizes.client_parameters + sizes.server_parameters
+    kept = batch_size * sizes.saved_bytes_per_sample
+    return (2 + moments) * FLOAT_BYTES * parameters + kept + sizes.norm_state_bytes
+
+
+def rule_label(rule: ClusteringConfig) -> str:
+    """The rule's name, with the settings that differ from the defaults."""
+    changed = {
+        name: value
+        for name, value in rule.model_dump().items()
+        if name != "rule" and value != ClusteringConfig.model_fields[name].default
+    }
+    if not changed:
+        return rule.rule
+    return f"{rule.rule}({', '.join(f'{name}={value}' for name, value in changed.items())})"
+
+
+def _asked(workloads: Sequence[int], clients: int) -> list[int]:
+    """The Ns above 1, each once, in order."""
+    wrong = [n for n in workloads if not 1 <= n <= clients]
+    if wrong:
+        raise ConfigError(f"workloads = {wrong[0]}: N goes from 1 to the fleet's {clients:,} clients")
+    return sorted({n for n in workloads if n > 1})
+
+
+def _as_config(rule: ClusteringConfig | str) -> ClusteringConfig:
+    return ClusteringConfig(rule=rule) if isinstance(rule, str) else rule
+
+
+def _usable(rules: Sequence[ClusteringConfig], fleet: Fleet) -> tuple[list[ClusteringConfig], list[str]]:
+    """The rules that this fleet's metadata allow, and a note on those it does not."""
+    if fleet.histograms is not None:
+        return list(rules), []
+    blind = [rule for rule in rules if rule.rule != "label_aware"]
+    if len(blind) == len(rules):
+        return blind, []
+    if not blind:
+        raise ConfigError("rule 'label_aware' needs class histograms, and only counts are known; add 'size_balanced'")
+    return blind, ["label_aware is left out: it needs class histograms, and only counts are known."]
+
+
+def _larger_batch(question: _Question, workloads: int) -> list[str]:
+    """The simpler alternative, which the paper finds better where memory and optimisation allow it."""
+    if workloads == 1:
+        return []
+    batch = workloads * question.batch_size
+    memory = ""
+    if question.sizes is not None:
+        slot_bytes = memory_slot_bytes(question.sizes, batch, question.optimizer)
+        memory = f" ({slot_bytes / 2**20:,.0f} MiB)"
+    return [
+        f"One workload with batches of {batch:,} has the bound of N = {workloads:,}, and is simpler where it fits "
+        f"one slot{memory} and trains well."
+    ]
+
+
+def _row(question: _Question, rule: str, disclosed: str, assignment: IntArray) -> Row:
+    fleet, sizes = question.fleet, question.sizes
+    expected = expected_participation(fleet.counts, assignment, question.batch_size)
+    n = expected.schedule.workloads
+    samples = np.bincount(assignment, weights=fleet.counts).astype(np.int64)
+    histograms = _by_cluster(fleet.histograms, assignment, n)
+    payload = memory = None
+    if sizes is not None:
+        fusions = fusions_per_epoch(question.synchronise, expected.schedule.rounds_max)
+        payload = epoch_payload(PayloadSizes.of(sizes), fleet.samples, expected, workloads=n, fusions=fusions)
+        memory = memory_slot_bytes(sizes, question.batch_size, question.optimizer)
+    return Row(
+        rule=rule,
+        workloads=n,
+        clients_min=min(expected.cluster_clients),
+        clients_max=max(expected.cluster_clients),
+        samples_min=int(samples.min()),
+        samples_max=int(samples.max()),
+        rounds=expected.schedule.rounds,
+        objective=None if histograms is None else objective(fleet, assignment, n),
+        participation_ran=expected.direct_ran,
+        participation_system=expected.direct_system,
+        participation_bound=expected.bounds.participation,
+        speedup=expected.schedule.speedup,
+        efficiency=expected.schedule.efficiency,
+        deviation=None if histograms is None else expected_deviation(histograms, question.batch_size),
+        payload=payload,
+        memory_slot_bytes=memory,
+        discloses=disclosed,
+    )
+
+
+def _by_cluster(histograms: IntArray | None, assignment: IntArray, clusters: int) -> IntArray | None:
+    """The class counts of each cluster, [N, classes]."""
+    if histograms is None:
+        return None
+    columns = [np.bincount(assignment, weights=column, minlength=clusters) for column in histograms.T]
+    return np.stack(columns, axis=1).astype(np.int64)
