@@ -130,6 +130,46 @@ def runs_resume(run: str, root: Root = Path("runs"), as_json: AsJson = False) ->
     _end(resume(_run_path(run, root), Pieces(), make_display(_console(), as_json=as_json)).finished)
 
 
+@data_app.command("get")
+def data_get(
+    name: Annotated[str, typer.Argument(help="cifar10, cifar100 or fashion-mnist.")],
+    root: Annotated[Path | None, typer.Option("--root", help="Where to; else $GCPSL_DATA, else the cache.")] = None,
+    mirror: Annotated[str | None, typer.Option("--mirror", help="Another address that serves the same files.")] = None,
+) -> None:
+    """Download a data set from its official address; an interrupted download goes on where it stopped."""
+    from gcpsl.data.download import get
+    from gcpsl.data.folders import data_root
+    from gcpsl.display import download_progress
+
+    with download_progress(_console()) as progress:
+        folder = get(name, data_root(root), base_url=mirror, progress=progress)
+    typer.echo(f"{name} is in {folder}")
+
+
+@data_app.command("show")
+def data_show(
+    settings: Settings = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Also draw the partition into this PNG or SVG.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how a config's samples are dealt to clients."""
+    from dataclasses import asdict
+
+    from gcpsl.data import federate
+    from gcpsl.data.picture import save_picture
+    from gcpsl.data.show import render, summarise
+
+    config = _load(settings)
+    data = federate(config)
+    summary = summarise(config, data)
+    if plot:
+        save_picture(summary, data.fleet, plot)
+    if as_json:
+        _print_json(asdict(summary))
+    else:
+        _console().print(render(summary, data.fleet))
+
+
 def _run_path(run: str, root: Path) -> Path:
     """A run by its folder, or by its name below the root."""
     given = Path(run)

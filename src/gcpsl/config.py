@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -18,7 +18,7 @@ from gcpsl.errors import ConfigError, nearest
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 
 
 class DataConfig(Section):
@@ -99,7 +99,7 @@ class ScheduleConfig(Section):
         "cluster",
         description="a round's batch comes from the workload's own cluster, or is its share of one over all",
     )
-    synchronise: Literal["epoch", "step", "never"] | int = Field(
+    synchronise: Literal["epoch", "step", "never"] | Annotated[int, Field(strict=True, ge=1)] = Field(
         "epoch",
         description="fuse replicas every epoch, every so many rounds (a number), or never; `step` averages "
         "gradients every round instead",
@@ -114,8 +114,6 @@ class ScheduleConfig(Section):
 
     @model_validator(mode="after")
     def _axes_agree(self) -> Self:
-        if isinstance(self.synchronise, int) and self.synchronise < 1:
-            raise ValueError("synchronise must be at least 1 round (or 'epoch', 'step', 'never')")
         if self.assignment == "redrawn" and (self.draw != "cluster" or self.synchronise != "epoch"):
             raise ValueError("assignment = 'redrawn' needs draw = 'cluster' and synchronise = 'epoch'")
         if self.execution == "sequential" and self.synchronise == "step":
@@ -290,18 +288,33 @@ def _parse(raw: str) -> Any:
 
 
 def _explain(error: ValidationError) -> Iterator[str]:
+    """A line per mistake; the ways in which a value fits no branch of its type are one mistake."""
     keys = [key for key, _, _ in settings()]
+    misfits: dict[str, list[str]] = {}
     for item in error.errors():
         key = ".".join(str(part) for part in item["loc"] if not isinstance(part, int))
         if item["type"] == "extra_forbidden":
-            name = key.rsplit(".", 1)[-1]
-            same_name = [known for known in keys if known.rsplit(".", 1)[-1] == name]
-            hint = f"did you mean '{same_name[0]}'?" if same_name else nearest(key, keys)
-            yield f"unknown setting '{key}': {hint}"
+            yield from (_unknown(name, keys) for name in _leaves(key, item["input"]))
         elif item["type"] == "value_error":
             yield f"{key + ': ' if key else ''}{item['ctx']['error']}"
         else:
-            yield f"{_setting(key, keys)} = {_shown(item['input'])}: {_lower(item['msg'])}"
+            misfits.setdefault(f"{_setting(key, keys)} = {_shown(item['input'])}", []).append(_lower(item["msg"]))
+    for value, messages in misfits.items():
+        yield f"{value}: {', or '.join(messages)}"
+
+
+def _leaves(key: str, value: object) -> list[str]:
+    """The dotted keys below an unknown one, which may be a misspelt section."""
+    if isinstance(value, dict) and value:
+        return [leaf for name, inner in value.items() for leaf in _leaves(f"{key}.{name}", inner)]
+    return [key]
+
+
+def _unknown(key: str, keys: Sequence[str]) -> str:
+    name = key.rpartition(".")[2]
+    same_name = [known for known in keys if known.rpartition(".")[2] == name]
+    hint = f"did you mean '{same_name[0]}'?" if same_name else nearest(key, keys)
+    return f"unknown setting '{key}': {hint}"
 
 
 def _setting(key: str, keys: Sequence[str]) -> str:

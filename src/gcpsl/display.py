@@ -7,10 +7,21 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from gcpsl.records import EpochRecord, Summary
 
@@ -85,7 +96,7 @@ class Lines(Silent):
         self._shown = time.monotonic()
 
     def message(self, text: str) -> None:
-        self._console.print(text, highlight=False)
+        self._console.print(text, highlight=False, soft_wrap=True)
 
     def started(self, epochs: int, epochs_done: int) -> None:
         self._clock.started(epochs, epochs_done)
@@ -127,7 +138,7 @@ class Live(Silent):
         self._task = self._bar.add_task("", position="", text="")
 
     def message(self, text: str) -> None:
-        self._console.print(text, highlight=False)
+        self._console.print(text, highlight=False, soft_wrap=True)
 
     def started(self, epochs: int, epochs_done: int) -> None:
         self._clock.started(epochs, epochs_done)
@@ -220,3 +231,18 @@ def make_display(console: Console, *, as_json: bool) -> Display:
     if as_json:
         return JsonLines(console)
     return Live(console) if console.is_terminal else Lines(console)
+
+
+@contextmanager
+def download_progress(console: Console) -> Iterator[Callable[[str, int, int | None], None]]:
+    """A bar per file: call it with the file's name, the bytes that are there and how many there will be."""
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), DownloadColumn(), TransferSpeedColumn())
+    bars: dict[str, TaskID] = {}
+    with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
+
+        def show(file: str, done_bytes: int, total_bytes: int | None) -> None:
+            if file not in bars:
+                bars[file] = bar.add_task(file, total=total_bytes)
+            bar.update(bars[file], completed=done_bytes, total=total_bytes)
+
+        yield show

@@ -86,7 +86,7 @@ class Training:
         data = self._data
         self._holdings = Holdings.of(data.owners, data.fleet.clients)
         self._clustering = self._cluster(epoch=1)
-        model = models.build(config.model, data.input_shape, data.classes, config.seed)
+        model = models.build(config.model, data.input_shape, data.classes, config.seed, pieces.model)
         self._sizes = payload_sizes(model)
         self._runtime = make_runtime(Job(config, data, model))
         self._records: list[EpochRecord] = []

@@ -72,7 +72,6 @@ def test_an_epoch_has_one_barrier_unless_asked_for_more() -> None:
         (["schedule.assignment=redrawn", "schedule.synchronise=5", "clustering.rule=random"], "needs draw"),
         (["schedule.assignment=redrawn"], "needs clustering.rule = 'random'"),
         (["schedule.execution=sequential", "schedule.synchronise=step"], "one by one"),
-        (["schedule.synchronise=0"], "at least 1 round"),
     ],
 )
 def test_axes_that_contradict_each_other_are_refused(settings: list[str], message: str) -> None:

@@ -1,0 +1,102 @@
+"""Killed or stopped at any moment, a run resumes to the result it would have had."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from gcpsl.runs import RunFolder
+
+SETTINGS = (
+    "partition.clients=16",
+    "schedule.workloads=2",
+    "schedule.batch_size=16",
+    "schedule.synchronise=7",
+    "train.epochs=4",
+    "runtime.threads=1",
+    "run.checkpoint_every_s=0",
+)
+TIMES = ("_s", "speedup_real")
+
+
+def gcpsl(*words: str) -> list[str]:
+    return [sys.executable, "-m", "gcpsl", *words]
+
+
+def train_words(root: Path, name: str) -> list[str]:
+    return gcpsl("train", f"run.root={root}", f"run.name={name}", *SETTINGS)
+
+
+def outcome(path: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+    """The model, and the epochs without what time says."""
+    epochs = RunFolder(path).epochs()
+    timeless = [{k: v for k, v in epoch.items() if not k.endswith(TIMES)} for epoch in epochs]
+    return load_file(path / "model.safetensors"), timeless
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("whole")
+    subprocess.run(train_words(root, "run"), check=True, capture_output=True)
+    return root / "run"
+
+
+def assert_same(path: Path, uninterrupted: Path) -> None:
+    model, epochs = outcome(path)
+    expected_model, expected_epochs = outcome(uninterrupted)
+    assert epochs == expected_epochs
+    assert model.keys() == expected_model.keys()
+    assert all(torch.equal(model[name], expected_model[name]) for name in model)
+    best, expected_best = (load_file(p / "best.safetensors") for p in (path, uninterrupted))
+    assert all(torch.equal(best[name], expected_best[name]) for name in expected_best)
+
+
+def wait_for_rounds(process: subprocess.Popen[bytes], path: Path, delay_s: float) -> None:
+    """Until the run has been set up and has trained for a while."""
+    deadline = time.monotonic() + 60
+    while not (path / "assignment.json").exists() and process.poll() is None:
+        assert time.monotonic() < deadline, "the run did not start"
+        time.sleep(0.01)
+    time.sleep(delay_s)
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_killed_at_random_moments_a_run_ends_bit_identical(attempt: int, uninterrupted: Path, tmp_path: Path) -> None:
+    moments = random.Random(attempt)
+    path = tmp_path / "run"
+    words = train_words(tmp_path, "run")
+    for _ in range(3):
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for_rounds(process, path, moments.uniform(0, 0.6))
+        process.kill()
+        process.wait()
+        words = gcpsl("runs", "resume", str(path))
+    subprocess.run(words, check=not (path / "summary.json").exists(), capture_output=True)
+    assert_same(path, uninterrupted)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_signal_writes_a_checkpoint_inside_the_epoch_and_says_how_to_go_on(
+    number: signal.Signals, uninterrupted: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "run"
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(train_words(tmp_path, "run"), stdout=subprocess.PIPE, env=environment)
+    wait_for_rounds(process, path, 0.15)
+    process.send_signal(number)
+    output = process.communicate()[0].decode()
+    assert process.returncode == 130, output
+    assert f"gcpsl runs resume {path}" in output
+    assert list((path / "checkpoints").iterdir())
+    subprocess.run(gcpsl("runs", "resume", str(path)), check=True, capture_output=True)
+    assert_same(path, uninterrupted)

@@ -1,0 +1,108 @@
+"""Imports point one way, files stay short, and the project speaks of itself alone."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "gcpsl"
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+# each layer may import from itself and from those before it
+LAYERS = (
+    ("errors", "seeds", "fleet", "plugins", "config", "__init__"),
+    ("data", "sampling", "clustering", "label_search", "models"),
+    ("flat", "workload", "fusion", "schedule", "metrics"),
+    ("runtimes", "records", "runs", "planner", "planner_advice", "planner_csv", "planner_view"),
+    ("summary", "display", "environment", "signals", "tracking", "planning", "runs_view"),
+    ("training",),
+    ("api",),
+    ("cli", "__main__"),
+)
+TORCH_FREE = ("errors", "seeds", "fleet", "config", "clustering", "sampling", "schedule", "metrics", "planner", "planning")
+
+
+def part_of(module: Path) -> str:
+    """The top-level module or folder that a file belongs to."""
+    return module.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(module: Path) -> set[str]:
+    """Every module imported at any depth of a file, type-checking blocks aside."""
+    tree = ast.parse(module.read_text())
+    names = set()
+    skipped = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def layer(part: str) -> int:
+    return next(i for i, parts in enumerate(LAYERS) if part in parts)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(SOURCE)))
+def test_imports_point_one_way(module: Path) -> None:
+    own = layer(part_of(module))
+    for name in imported(module):
+        if name.startswith("gcpsl."):
+            other = name.split(".")[1]
+            known = any(other in parts for parts in LAYERS)
+            assert not known or layer(other) <= own, f"{module.name} imports gcpsl.{other}, which is built on it"
+
+
+def test_metrics_and_planner_know_no_runtime() -> None:
+    for module in MODULES:
+        if part_of(module).startswith(("metrics", "planner", "runs", "records")):
+            assert not any(name.startswith(("gcpsl.runtimes", "gcpsl.training")) for name in imported(module)), module
+
+
+def test_what_plans_are_made_of_is_free_of_torch() -> None:
+    for module in MODULES:
+        if part_of(module) in TORCH_FREE:
+            assert not any(name.split(".")[0] == "torch" for name in imported(module)), module
+
+
+def test_no_file_is_over_400_lines_and_no_function_over_60() -> None:
+    for module in MODULES:
+        text = module.read_text()
+        assert text.count("\n") <= 400, module
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert (node.end_lineno or 0) - node.lineno < 60, f"{module}: {node.name}"
+
+
+def test_every_module_says_what_it_promises() -> None:
+    for module in MODULES:
+        assert ast.get_docstring(ast.parse(module.read_text())), module
+
+
+def test_nothing_is_unpickled_but_the_published_cifar_files() -> None:
+    for module in MODULES:
+        uses = {name for name in imported(module) if name.split(".")[0] in ("pickle", "joblib", "cloudpickle")}
+        assert not uses or module.name == "cifar.py", module
+        assert not re.search(r"torch\.(load|save)\(|allow_pickle=True", module.read_text()), module
+
+
+def test_errors_that_users_meet_are_the_projects_own() -> None:
+    listed = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    for name in listed.split():
+        if name.endswith(".py"):
+            text = (ROOT / name).read_text()
+            assert "raise Exception(" not in text, name
+            assert "raise NotImplementedError" not in text, name

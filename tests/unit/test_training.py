@@ -1,0 +1,204 @@
+"""Training a run from end to end: what it learns, records and leaves behind."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import random_dataset
+from safetensors.torch import load_file
+from torch import nn
+
+import gcpsl
+from gcpsl.config import Config, OptimizerConfig
+from gcpsl.data import Dataset
+from gcpsl.errors import ConfigError, RunError
+from gcpsl.fleet import Fleet, IntArray
+from gcpsl.models import build
+from gcpsl.records import EpochRecord, Summary
+from gcpsl.runs import RunFolder
+from gcpsl.training import learning_rate, payload_sizes
+
+MakeConfig = Callable[..., Config]
+
+
+def test_the_built_in_default_learns_digits(tmp_path: Path) -> None:
+    result = gcpsl.train(None, f"run.root={tmp_path}", "train.epochs=6", "runtime.threads=1")
+    assert result.summary is not None
+    assert result.summary.test_accuracy > 95
+    assert result.summary.clients == 64
+    assert result.summary.workloads == 4
+
+
+def test_a_run_leaves_a_folder_that_explains_it(small: MakeConfig, dataset: Dataset) -> None:
+    result = gcpsl.train(small(), dataset=dataset)
+    assert result.finished
+    folder = RunFolder.open(result.path)
+    assert [EpochRecord.from_json(value) for value in folder.epochs()] == list(result.epochs)
+    summary = folder.read_json("summary.json")
+    assert summary is not None
+    assert Summary.from_json(summary) == result.summary
+    environment = folder.read_json("environment.json")
+    assert environment is not None
+    assert environment["packages"]["torch"] == torch.__version__
+    assignment = folder.read_json("assignment.json")
+    assert assignment is not None
+    assert set(assignment["assignment"].values()) == {0, 1}
+    assert len(assignment["assignment"]) == 8
+    assert not list((result.path / "checkpoints").iterdir())
+
+
+def test_the_saved_model_scores_what_the_summary_says(small: MakeConfig, dataset: Dataset) -> None:
+    config = small()
+    result = gcpsl.train(config, dataset=dataset)
+    assert result.summary is not None
+    model = build(config.model, (1, 8, 8), 4, seed=99)
+    model.load_state_dict(load_file(result.path / "model.safetensors"))
+    from gcpsl.data import federate
+
+    data = federate(config, dataset)
+    images = (data.test.images / 255 - data.mean[:, None, None]) / data.std[:, None, None]
+    with torch.no_grad():
+        predicted = model.whole().eval()(torch.from_numpy(images).float()).argmax(1)
+    accuracy = 100 * float((predicted == torch.from_numpy(data.test.labels)).float().mean())
+    assert accuracy == pytest.approx(result.summary.test_accuracy)
+
+
+def test_records_count_rounds_and_participation_of_the_plans_that_ran(small: MakeConfig, dataset: Dataset) -> None:
+    result = gcpsl.train(small(), dataset=dataset)
+    first = result.epochs[0]
+    assert first.schedule_rounds == max(first.rounds)
+    assert first.speedup_ideal == pytest.approx(sum(first.rounds) / max(first.rounds))
+    assert 0 < first.participation_system <= first.participation_ran <= 1
+    assert first.inactivity_ran >= min(first.inactivity_bound_clusters)
+    assert first.inactivity_system >= first.inactivity_bound_system
+    assert first.drift[0] > 0
+    assert 0.9 < first.speedup_real <= 1.01
+
+
+def test_sequential_execution_counts_every_workloads_rounds(small: MakeConfig, dataset: Dataset) -> None:
+    together = gcpsl.train(small(), dataset=dataset)
+    apart = gcpsl.train(small("schedule.execution=sequential"), dataset=dataset)
+    assert apart.epochs[0].schedule_rounds == sum(apart.epochs[0].rounds)
+    assert [r.test_accuracy for r in apart.epochs] == [r.test_accuracy for r in together.epochs]
+    assert apart.epochs[0].participation_system == together.epochs[0].participation_system
+
+
+def test_a_global_batch_counts_a_client_once_per_round(small: MakeConfig, dataset: Dataset) -> None:
+    result = gcpsl.train(small("schedule.draw=all", "schedule.synchronise=step"), dataset=dataset)
+    first = result.epochs[0]
+    assert first.participation_system == first.participation_ran
+    assert first.active_client_rounds <= 8 * max(first.rounds)
+    assert first.inactivity_bound_clusters == (0.0,)
+
+
+def test_targets_are_read_from_validation_or_test_accuracy(small: MakeConfig, dataset: Dataset) -> None:
+    result = gcpsl.train(small("run.targets=[1, 101]", "data.validation_fraction=0"), dataset=dataset)
+    assert result.summary is not None
+    assert result.summary.target_split == "test"
+    reached, missed = result.summary.targets
+    assert (reached.epoch, reached.rounds) == (1, result.epochs[0].schedule_rounds)
+    assert reached.time_s == pytest.approx(result.epochs[0].epoch_s)
+    assert reached.worker_minutes == pytest.approx(result.epochs[0].epoch_s / 60)
+    assert missed.epoch is None
+    assert result.summary.best_epoch is None
+    assert not (result.path / "best.safetensors").exists()
+
+
+def test_the_best_checkpoint_is_the_first_with_the_highest_validation_accuracy(
+    small: MakeConfig, dataset: Dataset
+) -> None:
+    result = gcpsl.train(small("train.epochs=5"), dataset=dataset)
+    assert result.summary is not None
+    best = max(result.epochs, key=lambda r: (r.validation_accuracy or 0, -r.epoch))
+    assert result.summary.best_epoch == best.epoch
+    assert result.summary.best_test_accuracy == best.test_accuracy
+    raw = (result.path / "best.safetensors").read_bytes()
+    header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+    assert header["__metadata__"]["epoch"] == str(best.epoch)
+
+
+def test_a_clustering_rule_of_ones_own_is_one_function(small: MakeConfig, dataset: Dataset) -> None:
+    def by_parity(fleet: Fleet, clusters: int, _: np.random.Generator) -> IntArray:
+        return np.arange(fleet.clients) % clusters
+
+    result = gcpsl.train(small(), dataset=dataset, rule=by_parity)
+    assignment = RunFolder.open(result.path).read_json("assignment.json")
+    assert assignment is not None
+    assert list(assignment["assignment"].values()) == [0, 1] * 4
+
+
+def test_a_model_of_ones_own_is_one_function(small: MakeConfig, dataset: Dataset) -> None:
+    def make(shape: tuple[int, int, int], classes: int) -> nn.Module:
+        layers = [nn.Flatten(), nn.Linear(math.prod(shape), 16), nn.ReLU(), nn.Linear(16, classes)]
+        return nn.Sequential(*layers)
+
+    result = gcpsl.train(small("model.cut=3"), dataset=dataset, model=make)
+    assert set(load_file(result.path / "model.safetensors")) == {"1.weight", "1.bias", "3.weight", "3.bias"}
+    with pytest.raises(ConfigError, match="model.cut must be set"):
+        gcpsl.train(small(), dataset=dataset, model=make)
+
+
+def test_clients_redrawn_every_epoch_change_clusters(small: MakeConfig, dataset: Dataset) -> None:
+    result = gcpsl.train(
+        small("schedule.assignment=redrawn", "clustering.rule=random", "train.epochs=3"), dataset=dataset
+    )
+    assert len({record.rounds for record in result.epochs}) > 1 or len(
+        {record.active_client_rounds for record in result.epochs}
+    ) > 1
+
+
+def test_never_fused_replicas_are_still_evaluated_as_their_average(small: MakeConfig, dataset: Dataset) -> None:
+    fused = gcpsl.train(small(), dataset=dataset)
+    never = gcpsl.train(small("schedule.synchronise=never"), dataset=dataset)
+    assert never.epochs[0].drift == ()
+    assert never.epochs[0].test_loss == pytest.approx(fused.epochs[0].test_loss)
+    assert never.epochs[1].test_loss != pytest.approx(fused.epochs[1].test_loss)
+
+
+def test_payload_follows_from_the_split_model(small: MakeConfig, dataset: Dataset) -> None:
+    config = small()
+    result = gcpsl.train(config, dataset=dataset)
+    sizes = payload_sizes(build(config.model, (1, 8, 8), 4, 0))
+    record = result.epochs[0]
+    fusion = 2 * 2 * (sizes.model_bytes + sizes.norm_state_bytes) + 8 * sizes.client_bytes
+    real = 2 * sizes.activation_bytes * 216
+    real += sizes.client_bytes * (record.active_client_rounds + record.client_rounds) + fusion
+    assert record.payload_real_bytes == real
+
+
+def test_a_finished_run_is_not_resumed(small: MakeConfig, dataset: Dataset) -> None:
+    result = gcpsl.train(small(), dataset=dataset)
+    with pytest.raises(RunError, match="has finished already"):
+        gcpsl.resume(result.path, dataset=dataset)
+
+
+def test_a_run_without_a_checkpoint_starts_again_from_the_beginning(small: MakeConfig, dataset: Dataset) -> None:
+    whole = gcpsl.train(small("run.name=whole"), dataset=dataset)
+    folder = RunFolder.create(small("run.name=killed"), {})
+    folder.log_epoch({"epoch": 1})
+    resumed = gcpsl.resume(folder.path, dataset=dataset)
+    one, other = load_file(whole.path / "model.safetensors"), load_file(resumed.path / "model.safetensors")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_learning_rates_warm_up_and_decay() -> None:
+    constant = OptimizerConfig(lr=0.1)
+    assert {learning_rate(constant, epoch, 10) for epoch in range(1, 11)} == {0.1}
+    cosine = OptimizerConfig(lr=0.1, lr_schedule="cosine", warmup_epochs=2)
+    rates = [learning_rate(cosine, epoch, 10) for epoch in range(1, 11)]
+    assert rates[:3] == pytest.approx([0.1 / 3, 0.2 / 3, 0.1])
+    assert rates[2:] == sorted(rates[2:], reverse=True)
+    assert 0 < rates[-1] < 0.01
+
+
+def test_an_impossible_device_is_refused(small: MakeConfig) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device here")
+    with pytest.raises(ConfigError, match="no CUDA device"):
+        gcpsl.train(small("runtime.device=cuda"), dataset=random_dataset())
