@@ -24,6 +24,7 @@ from rich.progress import (
 )
 
 from gcpsl.records import EpochRecord, Summary
+from gcpsl.summary_view import duration, summary_view
 
 REDRAW_S = 0.1
 PLAIN_S = 30.0
@@ -113,6 +114,9 @@ class Lines(Silent):
         self._clock.epoch_done(record)
         self._show(f"{accuracies(record)}  {record.epoch_s:.1f} s, {self._clock.left()} left")
 
+    def finished(self, summary: Summary) -> None:
+        self._console.print(summary_view(summary))
+
     def _show(self, text: str) -> None:
         self._shown = time.monotonic()
         self._console.print(f"{self._clock.position()}  {text}", highlight=False, soft_wrap=True)
@@ -168,6 +172,9 @@ class Live(Silent):
             f"{self._clock.position()}  {accuracies(record)}  {record.epoch_s:.1f} s", highlight=False
         )
 
+    def finished(self, summary: Summary) -> None:
+        self._console.print(summary_view(summary))
+
     def close(self) -> None:
         self._bar.stop()
 
@@ -215,16 +222,6 @@ class RunClock:
 def accuracies(record: EpochRecord) -> str:
     validation = "" if record.validation_accuracy is None else f"  validation {record.validation_accuracy:5.2f}%"
     return f"loss {record.loss:.4f}{validation}  test {record.test_accuracy:5.2f}%"
-
-
-def duration(seconds: float) -> str:
-    """Like 9 s, 2:05 or 1:02:05."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def make_display(console: Console, *, as_json: bool) -> Display:

@@ -15,14 +15,14 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 # each layer may import from itself and from those before it
 LAYERS = (
-    ("errors", "seeds", "fleet", "plugins", "config", "__init__"),
+    ("errors", "seeds", "fleet", "plugins", "config"),
     ("data", "sampling", "clustering", "label_search", "models"),
     ("flat", "workload", "fusion", "schedule", "metrics"),
     ("runtimes", "records", "runs", "planner", "planner_advice", "planner_csv", "planner_view"),
-    ("summary", "display", "environment", "signals", "tracking", "planning", "runs_view"),
+    ("summary", "summary_view", "display", "environment", "signals", "tracking", "planning", "runs_view"),
     ("training",),
     ("api",),
-    ("cli", "__main__"),
+    ("cli", "__main__", "__init__"),
 )
 TORCH_FREE = ("errors", "seeds", "fleet", "config", "clustering", "sampling", "schedule", "metrics", "planner", "planning")
 

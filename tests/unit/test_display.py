@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from gcpsl import display
-from gcpsl.display import JsonLines, Lines, Live, RunClock, download_progress, duration, make_display
+from gcpsl.display import JsonLines, Lines, Live, RunClock, download_progress, make_display
 from gcpsl.records import EpochRecord
+from gcpsl.summary_view import duration
 
 RECORD = EpochRecord(
     epoch=1,

@@ -67,11 +67,10 @@ def build(
     seed: int,
     factory: Factory | None = None,
 ) -> SplitModel:
-    """The split model that the settings ask for, or made by `factory` in place of `model.name`.
+    """The split model that the settings ask for, its whole made by `factory`, if given, in place of `model.name`.
 
-    Equal arguments give equal parameters.
-
-    Leaves the global random state as it was. Raises ConfigError, or SplitError where the cut is impossible.
+    Equal arguments give equal parameters. Leaves the global random state as it was. Raises ConfigError, or
+    SplitError where the cut is impossible.
     """
     name = getattr(factory, "__name__", str(factory)) if factory else config.name
     entry = None if factory else _entry(name)
@@ -83,7 +82,7 @@ def build(
         _check(name, model, example, classes)
         segments = split(model.train(), _cut(config, entry, model, example), example)
         if not config.client_skips:
-            _drop_skips(config, entry, segments.client)
+            _drop_skips(entry, segments.client)
         to_group_norm(segments.client, config.groups)
         with evaluating(segments.client):
             refuse_single_values(segments.client, example)
@@ -131,7 +130,7 @@ def _cut(config: ModelConfig, entry: Entry | None, model: nn.Module, example: Te
     return entry.cut
 
 
-def _drop_skips(config: ModelConfig, entry: Entry | None, client: nn.Module) -> None:
+def _drop_skips(entry: Entry | None, client: nn.Module) -> None:
     if entry is None or not entry.residual:
         residual = ", ".join(name for name, other in ZOO.items() if other.residual)
         raise ConfigError(

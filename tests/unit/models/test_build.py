@@ -164,6 +164,17 @@ def test_a_users_own_model_is_found_cut_and_given_group_norms() -> None:
     assert torch.equal(again.state_dict()["4.weight"], model.state_dict()["4.weight"])
 
 
+def test_a_factory_stands_in_for_the_name() -> None:
+    given = build(config(cut="3"), SHAPE, 5, seed=1, factory=pooled).state_dict()
+    named = build(config(name=f"{__name__}:pooled", cut="3"), SHAPE, 5, seed=1).state_dict()
+    assert given.keys() == named.keys()
+    assert all(torch.equal(given[name], named[name]) for name in named)
+    with pytest.raises(ConfigError, match=r"model\.cut must be set.*choose one of: 1, 2, 3, 4"):
+        build(config(), SHAPE, 5, seed=1, factory=pooled)
+    with pytest.raises(ConfigError, match=r"'no_module' returned a str"):
+        build(config(), SHAPE, 5, seed=1, factory=no_module)  # type: ignore[arg-type]  # the mistake under test
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -172,7 +183,7 @@ def test_a_users_own_model_is_found_cut_and_given_group_norms() -> None:
         ({"name": f"{__name__}:no_module", "cut": "1"}, r"returned a str.*torch\.nn\.Module"),
         ({"name": f"{__name__}:wrong_scores", "cut": "1"}, r"gives \(3, 11\).*it must give one tensor of \(3, 10\)"),
         ({"name": f"{__name__}:wrong_input", "cut": "1"}, r"can't process images of shape \(1, 8, 8\): RuntimeError"),
-        ({"client_skips": False}, r"residual blocks of resnet18, resnet34, resnet50; 'small_cnn' has none"),
+        ({"client_skips": False}, r"residual blocks of resnet18, resnet34, resnet50, and this model is none"),
     ],
 )
 def test_a_wrong_setting_is_explained(values: dict[str, Any], said: str) -> None:
