@@ -35,7 +35,7 @@ def bare_network(name: str, shape: tuple[int, int, int]) -> nn.Module:
         client = ["bn1", "layer1"]
     else:
         network = small_cnn(shape, 10)
-        client = ["stage1"]
+        client = ["stage1", "stage2"]
     for child in client:
         holder = nn.ModuleDict({"it": network.get_submodule(child)})
         to_group_norm(holder, 32)

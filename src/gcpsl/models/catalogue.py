@@ -18,7 +18,7 @@ class Entry:
 _STAGES = ("layer1", "layer2", "layer3", "layer4", "fc")
 
 ZOO = {
-    "small_cnn": Entry("gcpsl.models.zoo.small_cnn:small_cnn", "stage2", ("stage2", "stage3", "fc")),
+    "small_cnn": Entry("gcpsl.models.zoo.small_cnn:small_cnn", "stage3", ("stage2", "stage3", "fc")),
     "mlp": Entry("gcpsl.models.zoo.mlp:mlp", "hidden2", ("hidden2", "hidden3", "fc")),
     "vit": Entry("gcpsl.models.zoo.vit:vit", "blocks.1", (*(f"blocks.{i}" for i in range(4)), "norm", "fc")),
     "resnet18": Entry("gcpsl.models.zoo.resnet:resnet18", "layer2", _STAGES, residual=True),
