@@ -17,6 +17,7 @@ from torch.nn.functional import cross_entropy
 from gcpsl.config import Config, from_mapping
 from gcpsl.data import Dataset, FederatedData, federate
 from gcpsl.models import build
+from gcpsl.models.catalogue import ZOO
 from gcpsl.models.norms import to_group_norm
 from gcpsl.models.zoo.resnet import resnet18
 from gcpsl.models.zoo.small_cnn import small_cnn
@@ -38,7 +39,7 @@ def bare_network(name: str, shape: tuple[int, int, int]) -> nn.Module:
         client = ["stage1", "stage2"]
     for child in client:
         holder = nn.ModuleDict({"it": network.get_submodule(child)})
-        to_group_norm(holder, 32)
+        to_group_norm(holder, ZOO[name].groups)
         network.set_submodule(child, holder["it"])
     return network.to(memory_format=torch.channels_last)
 

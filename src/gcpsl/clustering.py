@@ -26,6 +26,9 @@ Rule = Callable[[Fleet, int, np.random.Generator], IntArray]
 SWAP_CLIENTS_MAX = 30_000
 """Label-aware clustering looks at all K^2 / 2 swaps; in a larger fleet, where that takes minutes, only at moves."""
 
+SMALL_CLIENTS_MAX = 64
+"""With few clients a local optimum can be a poor one; and searching from every start takes milliseconds."""
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -126,8 +129,9 @@ def label_aware(config: ClusteringConfig, fleet: Fleet, clusters: int) -> Search
     balancing, cardinality has no maximum, since the balance term alone keeps schedules even.
 
     `start = "size_balanced"` without swaps is the paper's rule. With swaps the search never ends above that rule: where
-    the paper's rule does better, the search goes on from there. `measure` and `composition_weight` change what is
-    minimised, and then these promises hold for that; the J reported is always the paper's.
+    the paper's rule does better, the search goes on from there; and a small fleet is searched from every start.
+    `measure` and `composition_weight` change what is minimised, and then these promises hold for that; the J reported
+    is always the paper's.
     """
     if fleet.histograms is None:
         raise ConfigError(
@@ -135,13 +139,15 @@ def label_aware(config: ClusteringConfig, fleet: Fleet, clusters: int) -> Search
             "add the class counts, or use clustering.rule = 'size_balanced'"
         )
     swaps = config.swaps and fleet.clients <= SWAP_CLIENTS_MAX
-    start = _STARTS[config.start](fleet, clusters)
-    search = _search(config, fleet.histograms, clusters, start).descend(swaps)
+    found = _search(config, fleet, clusters, config.start).descend(swaps)
+    if config.swaps and fleet.clients <= SMALL_CLIENTS_MAX:
+        others = [_search(config, fleet, clusters, start).descend(swaps) for start in _STARTS if start != config.start]
+        return min(found, *others, key=lambda search: search.cost)
     if config.swaps and config.start != "size_balanced":
-        paper = _search(config, fleet.histograms, clusters, size_balanced(fleet, clusters)).descend(swaps=False)
-        if paper.cost < search.cost:
+        paper = _search(config, fleet, clusters, "size_balanced").descend(swaps=False)
+        if paper.cost < found.cost:
             return paper.descend(swaps)
-    return search
+    return found
 
 
 def objective(fleet: Fleet, assignment: IntArray, clusters: int) -> Objective:
@@ -165,7 +171,7 @@ def _greedy(fleet: Fleet, clusters: int) -> IntArray:
     """Largest client first, each into the cluster that holds least of what the client brings.
 
     A cluster holds much of a class in proportion to that class's global share. All samples together count as one more
-    class, so that clusters balance even where classes can't.
+    class, so that clusters balance even where classes can't, and none stays empty.
     """
     assert fleet.histograms is not None
     held = fleet.histograms[:, fleet.histograms.sum(axis=0) > 0]
@@ -173,13 +179,8 @@ def _greedy(fleet: Fleet, clusters: int) -> IntArray:
     per_share = fleet.samples / brings.sum(axis=0)
     loads = np.zeros((clusters, brings.shape[1]))
     assignment = np.empty(fleet.clients, dtype=np.int64)
-    empty = clusters
-    for placed, k in enumerate(np.argsort(-fleet.counts, kind="stable").tolist()):
-        overlap = loads @ (brings[k] * per_share)
-        n = int(overlap.argmin())
-        if empty == fleet.clients - placed and loads[n, -1]:
-            n = int(loads[:, -1].argmin())
-        empty -= not loads[n, -1]
+    for k in np.argsort(-fleet.counts, kind="stable").tolist():
+        n = int((loads @ (brings[k] * per_share)).argmin())
         assignment[k] = n
         loads[n] += brings[k]
     return assignment
@@ -202,9 +203,11 @@ _DISCLOSES = {
 }
 
 
-def _search(config: ClusteringConfig, histograms: IntArray, clusters: int, start: IntArray) -> Search:
+def _search(config: ClusteringConfig, fleet: Fleet, clusters: int, start: str) -> Search:
+    assert fleet.histograms is not None
     distance = config.measure == "distance"
-    return Search(histograms, clusters, start, config.composition_weight, distance, config.moves_max)
+    assignment = _STARTS[start](fleet, clusters)
+    return Search(fleet.histograms, clusters, assignment, config.composition_weight, distance, config.moves_max)
 
 
 def _searched(search: Search, fleet: Fleet, start_s: float) -> Clustering:

@@ -86,7 +86,12 @@ class ModelConfig(Section):
         None,
         description="the submodule whose input is the cut: it and all after run on the server; none is the default",
     )
-    groups: int = Field(32, ge=1, description="groups of the GroupNorm that replaces a client segment's BatchNorm")
+    groups: int | None = Field(
+        None,
+        ge=1,
+        description="groups of the GroupNorm that replaces a client segment's BatchNorm; none is the model's default, "
+        "32 for all but `small_cnn`",
+    )
     client_skips: bool = Field(
         True, description="keep the client segment's skip connections; false flattens its residual blocks"
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,16 +38,29 @@ class Holdings:
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """One round of one workload. The samples are sorted by client, so `counts` says where each client's end."""
+    """One round of one workload: whose sample each is, sorted by client, so that a client's stand together."""
 
-    clients: IntArray
-    counts: IntArray
     samples: IntArray
+    owners: IntArray
     bits: UInt64Array
 
     @property
     def size(self) -> int:
         return len(self.samples)
+
+    @cached_property
+    def _active(self) -> tuple[IntArray, IntArray]:
+        return np.unique(self.owners, return_counts=True)
+
+    @property
+    def clients(self) -> IntArray:
+        """The active clients, A_t."""
+        return self._active[0]
+
+    @property
+    def counts(self) -> IntArray:
+        """How many samples each of them supplies, b_k,t."""
+        return self._active[1]
 
 
 @dataclass(frozen=True)
@@ -72,8 +86,7 @@ class EpochPlan:
 
     def round(self, t: int) -> RoundPlan:
         part = slice(self.bounds[t], self.bounds[t + 1])
-        clients, counts = np.unique(self.clients[part], return_counts=True)
-        return RoundPlan(clients, counts, self.samples[part], self.bits[part])
+        return RoundPlan(self.samples[part], self.clients[part], self.bits[part])
 
     def __iter__(self) -> Iterator[RoundPlan]:
         return (self.round(t) for t in range(self.rounds))

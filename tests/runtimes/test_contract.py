@@ -71,7 +71,9 @@ class Bench:
     def schedule(self, epoch: int) -> EpochSchedule:
         clients, workloads = self.data.fleet.clients, self.config.schedule.workloads
         redrawn = self.config.schedule.assignment == "redrawn"
-        assignment: IntArray = np.random.default_rng(epoch if redrawn else 0).permutation(np.arange(clients) % workloads)
+        assignment: IntArray = np.random.default_rng(epoch if redrawn else 0).permutation(
+            np.arange(clients) % workloads
+        )
         holdings = Holdings.of(self.data.owners, clients)
         return epoch_schedule(self.config.schedule, holdings, assignment, seed=0, epoch=epoch)
 
@@ -152,7 +154,9 @@ def test_replicas_are_equal_after_fusion_and_their_optimizers_stay_local(runtime
     state = bench.run(bench.runtime(runtime), epochs=1).state()
     for side in ("client", "server"):
         assert torch.equal(state[f"0.{side}.parameters"], state[f"1.{side}.parameters"])
-        assert not torch.equal(state[f"0.{side}.optimizer.momentum_buffer"], state[f"1.{side}.optimizer.momentum_buffer"])
+        assert not torch.equal(
+            state[f"0.{side}.optimizer.momentum_buffer"], state[f"1.{side}.optimizer.momentum_buffer"]
+        )
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

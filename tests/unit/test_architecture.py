@@ -24,7 +24,18 @@ LAYERS = (
     ("api",),
     ("cli", "__main__", "__init__"),
 )
-TORCH_FREE = ("errors", "seeds", "fleet", "config", "clustering", "sampling", "schedule", "metrics", "planner", "planning")
+TORCH_FREE = (
+    "errors",
+    "seeds",
+    "fleet",
+    "config",
+    "clustering",
+    "sampling",
+    "schedule",
+    "metrics",
+    "planner",
+    "planning",
+)
 
 
 def part_of(module: Path) -> str:

@@ -80,7 +80,8 @@ def test_files_and_presets_are_read_and_overridden(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(b"a = [", "not valid TOML"), (b"\xff\xfe", "can't read"), (None, "it can also be a preset")]
+    ("content", "message"),
+    [(b"a = [", "not valid TOML"), (b"\xff\xfe", "can't read"), (None, "it can also be a preset")],
 )
 def test_an_unreadable_file_is_named(content: bytes | None, message: str, tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
@@ -96,7 +97,7 @@ def test_the_resolved_file_reads_back_to_the_same_for_every_setting(tmp_path: Pa
         [
             'run.name="a \\"quoted\\" näme"',
             "run.targets=[1e-5]",
-            "run.track=[\"tensorboard\"]",
+            'run.track=["tensorboard"]',
             "schedule.synchronise=7",
             "optimizer.lr=1e-7",
             "runtime.threads=3",

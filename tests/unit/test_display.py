@@ -79,7 +79,14 @@ def test_the_live_line_shows_epoch_round_loss_accuracy_and_time_left(monkeypatch
     live.rounds_done(1.0, 1)
     live.close()
     text = out.getvalue()
-    for part in ("epoch 1/3", "round 1/7, loss 2.000", "left", "test 91.5%", "validation 90.00%", "round 1/7, loss 1.000"):
+    for part in (
+        "epoch 1/3",
+        "round 1/7, loss 2.000",
+        "left",
+        "test 91.5%",
+        "validation 90.00%",
+        "round 1/7, loss 1.000",
+    ):
         assert part in text
 
 

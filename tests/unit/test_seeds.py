@@ -8,7 +8,12 @@ from gcpsl.seeds import Purpose, integer_seed, keyed_bits, stream
 
 
 def test_streams_differ_by_seed_purpose_and_counters_and_repeat_otherwise() -> None:
-    keys = [(0, Purpose.SAMPLER, 1, 2), (1, Purpose.SAMPLER, 1, 2), (0, Purpose.PARTITION, 1, 2), (0, Purpose.SAMPLER, 2, 1)]
+    keys = [
+        (0, Purpose.SAMPLER, 1, 2),
+        (1, Purpose.SAMPLER, 1, 2),
+        (0, Purpose.PARTITION, 1, 2),
+        (0, Purpose.SAMPLER, 2, 1),
+    ]
     draws = [tuple(stream(seed, purpose, *counters).integers(0, 2**60, 4)) for seed, purpose, *counters in keys]
     again = [tuple(stream(seed, purpose, *counters).integers(0, 2**60, 4)) for seed, purpose, *counters in keys]
     assert draws == again

@@ -148,9 +148,10 @@ def test_clients_redrawn_every_epoch_change_clusters(small: MakeConfig, dataset:
     result = gcpsl.train(
         small("schedule.assignment=redrawn", "clustering.rule=random", "train.epochs=3"), dataset=dataset
     )
-    assert len({record.rounds for record in result.epochs}) > 1 or len(
-        {record.active_client_rounds for record in result.epochs}
-    ) > 1
+    assert (
+        len({record.rounds for record in result.epochs}) > 1
+        or len({record.active_client_rounds for record in result.epochs}) > 1
+    )
 
 
 def test_never_fused_replicas_are_still_evaluated_as_their_average(small: MakeConfig, dataset: Dataset) -> None:

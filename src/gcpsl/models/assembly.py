@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gcpsl.config import ModelConfig
 from gcpsl.errors import ConfigError, nearest
-from gcpsl.models.catalogue import ZOO, Entry
+from gcpsl.models.catalogue import DEFAULT_GROUPS, ZOO, Entry
 from gcpsl.models.norms import refuse_single_values, to_group_norm
 from gcpsl.models.splitting import cuts, evaluating, split
 from gcpsl.models.zoo.resnet import drop_skips
@@ -83,7 +83,7 @@ def build(
         segments = split(model.train(), _cut(config, entry, model, example), example)
         if not config.client_skips:
             _drop_skips(entry, segments.client)
-        to_group_norm(segments.client, config.groups)
+        to_group_norm(segments.client, config.groups or (entry.groups if entry else DEFAULT_GROUPS))
         with evaluating(segments.client):
             refuse_single_values(segments.client, example)
             activation_shape = tuple(segments.client(example).shape[1:])

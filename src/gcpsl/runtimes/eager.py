@@ -6,6 +6,7 @@ they run changes nothing; `concurrent` and `sequential` schedules differ here on
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
 import time
@@ -28,6 +29,8 @@ from gcpsl.schedule import EpochSchedule, Phase
 from gcpsl.workload import Clients, ReplicaClients, Server, SharedClients, Workload
 
 SIDES = ("client", "server")
+TINY_ROUND_VALUES = 100_000
+USUAL_THREADS = torch.get_num_threads()
 
 
 class EagerRuntime:
@@ -36,8 +39,7 @@ class EagerRuntime:
     def __init__(self, job: Job) -> None:
         config = job.config
         self.device = choose_device(config.runtime)
-        if config.runtime.threads is not None:
-            torch.set_num_threads(config.runtime.threads)
+        torch.set_num_threads(config.runtime.threads or threads_for(job))
         self._config = config
         self._model = job.model
         self._samples = self._on_device(job.data)
@@ -213,3 +215,9 @@ def choose_device(config: RuntimeConfig) -> torch.device:
     if config.device == "cuda" and not available:
         raise ConfigError("runtime.device = 'cuda', but PyTorch finds no CUDA device; use 'cpu' or 'auto'")
     return torch.device("cuda" if available and config.device != "cpu" else "cpu")
+
+
+def threads_for(job: Job) -> int:
+    """One thread where a round is tiny: a second gains little there, and loses much on a machine that is busy."""
+    values_at_cut = math.prod(job.model.activation_shape) * job.config.schedule.batch_size
+    return 1 if values_at_cut < TINY_ROUND_VALUES else USUAL_THREADS
