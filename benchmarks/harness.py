@@ -1,4 +1,4 @@
-"""What the benchmarks share: JSON lines, synthetic data, and interleaved timing so that ratios survive a noisy machine."""
+"""What the benchmarks share: JSON lines, synthetic data, and turns, so that ratios survive a noisy machine."""
 
 from __future__ import annotations
 

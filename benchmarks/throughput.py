@@ -41,7 +41,10 @@ def bare_network(name: str, shape: tuple[int, int, int]) -> nn.Module:
         holder = nn.ModuleDict({"it": network.get_submodule(child)})
         to_group_norm(holder, ZOO[name].groups)
         network.set_submodule(child, holder["it"])
-    return network.to(memory_format=torch.channels_last)
+    for parameter in network.parameters():
+        if parameter.dim() == 4:
+            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+    return network
 
 
 def bare_loop(name: str, data: FederatedData, config: Config) -> Callable[[torch.Tensor], None]:

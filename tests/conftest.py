@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from gcpsl import config as configs
 from gcpsl.config import Config
@@ -26,6 +27,11 @@ def random_dataset(
         return Samples((noise + 30 * labels[:, None, None, None]).astype(np.uint8), labels.astype(np.int64))
 
     return Dataset("random", classes, draw(samples), draw(samples // 4))
+
+
+@pytest.fixture(autouse=True)
+def _same_random_tensors() -> None:
+    torch.manual_seed(0)
 
 
 @pytest.fixture

@@ -159,7 +159,7 @@ def objective(fleet: Fleet, assignment: IntArray, clusters: int) -> Objective:
     samples = h.sum()
     balance = np.abs(h.sum(axis=1) - samples / clusters).sum() / samples
     composition = weighted_divergence(h, h.sum(axis=0) / samples).sum() / samples
-    return Objective(float(balance), float(composition))
+    return Objective(float(balance), max(float(composition), 0.0))
 
 
 def discloses(rule: str) -> str:

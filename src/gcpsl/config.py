@@ -64,7 +64,8 @@ class ClusteringConfig(Section):
         description="`random`, `size_balanced`, `label_aware`, or your own `package.module:function`",
     )
     start: Literal["size_balanced", "greedy", "round_robin"] = Field(
-        "greedy", description="where the label-aware search starts"
+        "greedy",
+        description="where the label-aware search starts; fleets of up to 64 clients start everywhere, with `swaps`",
     )
     swaps: bool = Field(True, description="label-aware: try pair swaps beside single moves")
     measure: Literal["divergence", "distance"] = Field(
@@ -73,7 +74,9 @@ class ClusteringConfig(Section):
     composition_weight: float = Field(
         1.0, ge=0, description="label-aware: weight of the class-composition term against sample balance"
     )
-    moves_max: int | None = Field(None, ge=0, description="label-aware: stop after this many moves; none is no limit")
+    moves_max: int | None = Field(
+        None, ge=0, description="label-aware: stop after this many moves and swaps; none is no limit"
+    )
 
 
 class ModelConfig(Section):
@@ -99,7 +102,7 @@ class ModelConfig(Section):
 
 class ScheduleConfig(Section):
     workloads: int = Field(4, ge=1, description="N, concurrent GPSL workloads; with draw = 'cluster' one per cluster")
-    batch_size: int = Field(32, ge=1, description="B, samples that one workload draws per round")
+    batch_size: int = Field(16, ge=1, description="B, samples that one workload draws per round")
     draw: Literal["cluster", "all"] = Field(
         "cluster",
         description="a round's batch comes from the workload's own cluster, or is its share of one over all",
@@ -128,7 +131,7 @@ class ScheduleConfig(Section):
 
 class OptimizerConfig(Section):
     kind: Literal["sgd", "adamw"] = Field("sgd", description="each segment's optimizer; its state stays local")
-    lr: float = Field(0.05, gt=0, description="learning rate")
+    lr: float = Field(0.02, gt=0, description="learning rate")
     lr_schedule: Literal["constant", "cosine"] = Field(
         "constant", description="learning rate over the run, set once per epoch"
     )
@@ -145,7 +148,7 @@ class OptimizerConfig(Section):
 
 
 class TrainConfig(Section):
-    epochs: int = Field(15, ge=1, description="epochs; in one, every sample is used exactly once")
+    epochs: int = Field(20, ge=1, description="epochs; in one, every sample is used exactly once")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="label smoothing of the cross-entropy")
     eval_batch_size: int = Field(1000, ge=1, description="samples per evaluation batch")
 
@@ -162,7 +165,9 @@ class RuntimeConfig(Section):
 
 class RunConfig(Section):
     root: Path = Field(Path("runs"), description="where run folders go")
-    name: str | None = Field(None, description="the run folder's name; none makes one from the time")
+    name: str | None = Field(
+        None, pattern=r"^[^/.][^/]*$", description="the run folder's name; none makes one from the time"
+    )
     checkpoint_every_s: float = Field(
         30.0,
         ge=0,

@@ -3,8 +3,8 @@
 1. The bound. More workloads raise participation at most to min(1, N*B/K). From the first N with N*B >= K on,
    another cluster can only make the clusters smaller: the paper gains accuracy up to there (N = 4 at K = 256,
    B = 64), loses about 1 point at twice that N and 3.5 points at four times.
-2. Clients per cluster. A batch is drawn from its own cluster alone. The paper loses about 1 point with 32
-   clients per cluster and 3.5 points with 16, whichever rule assigned them.
+2. Clients per cluster. A batch is drawn from its own cluster alone. With B = 64 the paper loses about 1 point
+   with B/2 clients per cluster and 3.5 points with B/4, whichever rule assigned them.
 3. Label diversity. Where histograms are known, the expected batch deviation may not rise far above that of
    one workload over all clients. The paper's 0.43 at N = 8 is 1.5 times it.
 4. Efficiency. Slots that wait at the barrier are paid for and learn nothing.
@@ -25,7 +25,7 @@ from gcpsl.clustering import discloses
 if TYPE_CHECKING:
     from gcpsl.planner import Row
 
-CLIENTS_MIN = 32
+CLIENTS_PER_SAMPLE_MIN = 0.5
 DEVIATION_RISE_MAX = 1.5
 EFFICIENCY_MIN = 0.8
 PARTICIPATION_TIE = 0.01
@@ -57,7 +57,7 @@ def recommend(rows: Sequence[Row], clients: int, batch_size: int) -> Recommendat
     assert single.workloads == 1
     asked = sorted({row.workloads for row in rows})
     covering = next((n for n in asked if n * batch_size >= clients), None)
-    faults = {id(row): _faults(row, single, covering, clients) for row in rows}
+    faults = {id(row): _faults(row, single, covering, clients, batch_size) for row in rows}
     chosen = _choose([row for row in rows if not faults[id(row)]])
     ruled_out = []
     for workloads in (n for n in asked if n > chosen.workloads):
@@ -68,7 +68,7 @@ def recommend(rows: Sequence[Row], clients: int, batch_size: int) -> Recommendat
     return Recommendation(chosen.workloads, chosen.rule, reason, tuple(ruled_out))
 
 
-def _faults(row: Row, single: Row, covering: int | None, clients: int) -> list[str]:
+def _faults(row: Row, single: Row, covering: int | None, clients: int, batch_size: int) -> list[str]:
     """What speaks against a row; nothing ever does against N = 1."""
     if row.workloads == 1:
         return []
@@ -78,8 +78,8 @@ def _faults(row: Row, single: Row, covering: int | None, clients: int) -> list[s
             f"N x B reaches K = {clients:,} at N = {covering} already: more clusters can't raise the bound, "
             "they only grow smaller"
         )
-    if row.clients_min < CLIENTS_MIN:
-        found.append(f"a cluster has {row.clients_min} clients, below {CLIENTS_MIN}")
+    if row.clients_min < CLIENTS_PER_SAMPLE_MIN * batch_size:
+        found.append(f"a cluster has {row.clients_min} clients, fewer than half a batch of {batch_size}")
     if row.deviation is not None and single.deviation is not None:
         rise = row.deviation / single.deviation if single.deviation > 0 else 1.0
         if rise > DEVIATION_RISE_MAX:

@@ -1,4 +1,4 @@
-"""A plan as tables for a terminal of 100 columns, as JSON, and as a plot. Adds nothing to the plan."""
+"""A plan as tables for a terminal of 80 columns, as JSON, and as a plot. Adds nothing to the plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gcpsl.plugins import optional
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-GB, MIB = 1e9, 2**20
+GB, MB, MIB = 1e9, 1e6, 2**20
 PLOT_FORMATS = (".png", ".svg", ".pdf")
 # Okabe and Ito's palette, which every kind of colour vision tells apart; markers and dashes do so in grey
 STYLES = (
@@ -61,11 +61,7 @@ def _schedule_columns(plan: Plan) -> list[Cell]:
         ("effi-\nciency", lambda row: f"{row.efficiency:.1%}"),
     ]
     if any(row.objective for row in plan.rows):
-        columns += [
-            ("J", lambda row: f"{row.objective.total:.4f}" if row.objective else ""),
-            ("balance", lambda row: f"{row.objective.balance:.4f}" if row.objective else ""),
-            ("compo-\nsition", lambda row: f"{row.objective.composition:.4f}" if row.objective else ""),
-        ]
+        columns.append(("J", lambda row: f"{row.objective.total:.4f}" if row.objective else ""))
     return columns
 
 
@@ -77,10 +73,12 @@ def _cost_columns(plan: Plan) -> list[Cell]:
     ]
     if plan.classes:
         columns.append(("batch\ndeviation", lambda row: f"{row.deviation:.3f}"))
-    if plan.rows[0].payload:
+    payloads = [row.payload for row in plan.rows if row.payload]
+    if payloads:
+        unit, scale = _unit(max(payload.simulator_bytes for payload in payloads))
         columns += [
-            ("simulator\nGB", lambda row: f"{row.payload.simulator_bytes / GB:,.1f}" if row.payload else ""),
-            ("real\nGB", lambda row: f"{row.payload.real_bytes / GB:,.1f}" if row.payload else ""),
+            (f"simulator\n{unit}", lambda row: f"{row.payload.simulator_bytes / scale:,.1f}" if row.payload else ""),
+            (f"real\n{unit}", lambda row: f"{row.payload.real_bytes / scale:,.1f}" if row.payload else ""),
             ("slot\nMiB", lambda row: f"{(row.memory_slot_bytes or 0) / MIB:,.0f}"),
         ]
     return columns
@@ -88,9 +86,9 @@ def _cost_columns(plan: Plan) -> list[Cell]:
 
 def _table(plan: Plan, title: str, columns: Sequence[Cell]) -> Table:
     advice = plan.recommendation
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("N", justify="right", vertical="top")
-    table.add_column("rule", overflow="fold", max_width=16)
+    table.add_column("rule", overflow="fold", max_width=16, min_width=15)
     for name, _ in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for row in plan.rows:
@@ -118,6 +116,11 @@ def _advice(plan: Plan) -> list[RenderableType]:
     ]
     against = [f"Not N = {out.workloads:,}: {out.reason}." for out in advice.ruled_out]
     return [*lines, *(Padding(Text(line), (0, 0, 0, 2)) for line in against)]
+
+
+def _unit(largest_bytes: float) -> tuple[str, float]:
+    """The decimal unit in which the largest payload reads well."""
+    return ("GB", GB) if largest_bytes >= GB else ("MB", MB)
 
 
 def _span(low: int, high: int) -> str:
@@ -190,8 +193,9 @@ def _deviation(axes: Axes, plan: Plan) -> None:
 
 
 def _payload(axes: Axes, plan: Plan) -> None:
-    _lines(axes, plan, lambda row: row.payload.real_bytes / GB if row.payload else 0.0)
-    axes.set(title="Logical payload", ylabel="GB per epoch, real execution", ylim=(0, None))
+    unit, scale = _unit(max(row.payload.real_bytes for row in plan.rows if row.payload))
+    _lines(axes, plan, lambda row: row.payload.real_bytes / scale if row.payload else 0.0)
+    axes.set(title="Logical payload", ylabel=f"{unit} per epoch, real execution", ylim=(0, None))
 
 
 def _lines(axes: Axes, plan: Plan, value: Callable[[Row], float]) -> None:

@@ -1,4 +1,4 @@
-"""What a run writes about itself: one record per epoch, and a summary at its end. Report and planner read only these."""
+"""What a run writes about itself: one record per epoch, and a summary at its end."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ def summary_view(summary: Summary) -> RenderableType:
 def _summary_rows(s: Summary) -> list[tuple[str, str]]:
     rows = [("test accuracy", f"{s.test_accuracy:.2f}% after {s.epochs} epochs")]
     if s.best_epoch is not None:
-        best = f"{s.best_test_accuracy:.2f}% test at the best validation, {s.best_validation_accuracy:.2f}% (epoch {s.best_epoch})"
-        rows.append(("best checkpoint", best))
+        best = f"{s.best_test_accuracy:.2f}%, where validation was best: {s.best_validation_accuracy:.2f}%"
+        rows.append(("best checkpoint", f"{best} in epoch {s.best_epoch}"))
     rows += [
         (
             "time",

@@ -5,21 +5,23 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from gcpsl import environment, models
 from gcpsl.clustering import Clustering, Rule, cluster
 from gcpsl.config import Config, OptimizerConfig
 from gcpsl.data import Dataset, federate
 from gcpsl.display import Display, Silent
-from gcpsl.errors import RunError
+from gcpsl.errors import ConfigError, RunError
 from gcpsl.fleet import IntArray
 from gcpsl.metrics import PayloadSizes
 from gcpsl.records import EpochRecord, Summary
@@ -88,6 +90,7 @@ class Training:
         self._clustering = self._cluster(epoch=1)
         model = models.build(config.model, data.input_shape, data.classes, config.seed, pieces.model)
         self._sizes = payload_sizes(model)
+        self._refuse_lone_samples(model)
         self._runtime = make_runtime(Job(config, data, model))
         self._records: list[EpochRecord] = []
         self._progress: EpochProgress | None = None
@@ -97,7 +100,7 @@ class Training:
         with folder.locked(), StopSignals(self._display) as stop:
             self._restore(folder.load_checkpoint())
             folder.keep_epochs([record.to_json() for record in self._records])
-            self._write_assignment(folder)
+            self._keep_assignment(folder)
             self._setup_s = time.perf_counter() - self._started
             self._introduce(folder)
             trackers = open_trackers(self._config, folder)
@@ -134,6 +137,24 @@ class Training:
             rule=self._rule,
         )
 
+    def _refuse_lone_samples(self, model: models.SplitModel) -> None:
+        """A round of one sample is no batch to a BatchNorm that sees one value per channel."""
+        sizes = np.concatenate([plan.sizes for plan in self._schedule(epoch=1).plans])
+        if sizes.min() > 1:
+            return
+        with torch.no_grad():
+            try:
+                copy.deepcopy(model.whole()).train()(torch.zeros(1, *self._data.input_shape))
+            except ValueError as error:
+                raise ConfigError(
+                    f"some rounds have a single sample, which this model's BatchNorm can't train on ({error}); "
+                    f"raise schedule.batch_size (now {self._config.schedule.batch_size}) or lower schedule.workloads"
+                ) from None
+
+    def _schedule(self, epoch: int) -> EpochSchedule:
+        assignment, seed = self._assignment(epoch), self._config.seed
+        return epoch_schedule(self._config.schedule, self._holdings, assignment, seed=seed, epoch=epoch)
+
     def _assignment(self, epoch: int) -> IntArray:
         if self._config.schedule.assignment == "redrawn":
             self._clustering = self._cluster(epoch)
@@ -143,9 +164,8 @@ class Training:
 
     def _epoch(self, folder: RunFolder) -> EpochRecord:
         epoch = len(self._records) + 1
-        seed, settings = self._config.seed, self._config.schedule
-        schedule = epoch_schedule(settings, self._holdings, self._assignment(epoch), seed=seed, epoch=epoch)
-        progress = self._progress or EpochProgress.start(settings.workloads)
+        schedule = self._schedule(epoch)
+        progress = self._progress or EpochProgress.start(self._config.schedule.workloads)
         self._progress = progress
         self._display.epoch_started(epoch, sum(schedule.rounds), sum(progress.rounds_done))
         lr = learning_rate(self._config.optimizer, epoch, self._config.train.epochs)
@@ -162,6 +182,11 @@ class Training:
         return record
 
     def rounds_done(self, loss: float, rounds: int) -> None:
+        if not math.isfinite(loss):
+            raise RunError(
+                f"the loss became {loss} in epoch {len(self._records) + 1}: training has diverged; "
+                f"start again with a lower optimizer.lr (now {self._config.optimizer.lr:g})"
+            )
         self._display.rounds_done(loss, rounds)
         if self._stop.asked:
             raise Interrupted
@@ -222,14 +247,22 @@ class Training:
         self._display.finished(summary)
         return Result(folder.path, tuple(self._records), summary)
 
-    def _write_assignment(self, folder: RunFolder) -> None:
-        found: dict[str, Any] = {"rule": None, "objective": None}
-        if self._clustering is not None:
-            report = self._clustering.report
-            found = {"rule": self._config.clustering.rule, "objective": asdict(report) if report else None}
-        clusters = self._assignment(epoch=1).tolist()
-        found["assignment"] = dict(zip(self._data.fleet.ids, clusters, strict=True))
-        folder.write_json("assignment.json", found)
+    def _keep_assignment(self, folder: RunFolder) -> None:
+        """Store the first epoch's clusters; a resumed run keeps those it began with, on whatever machine it goes on."""
+        stored = folder.read_json("assignment.json")
+        if stored is None:
+            folder.write_json("assignment.json", self._describe_assignment())
+        elif self._clustering is not None:
+            clusters = np.array([stored["assignment"][client] for client in self._data.fleet.ids], dtype=np.int64)
+            self._clustering = replace(self._clustering, assignment=clusters)
+
+    def _describe_assignment(self) -> dict[str, Any]:
+        report = self._clustering.report if self._clustering else None
+        return {
+            "rule": self._config.clustering.rule if self._clustering else None,
+            "objective": asdict(report) if report else None,
+            "assignment": dict(zip(self._data.fleet.ids, self._assignment(epoch=1).tolist(), strict=True)),
+        }
 
     def _introduce(self, folder: RunFolder) -> None:
         fleet, schedule = self._data.fleet, self._config.schedule

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import random_dataset
+from runtimes.twin import Twin
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -20,7 +21,6 @@ from gcpsl.runtimes.base import EpochProgress, Interrupted, Job, Runtime
 from gcpsl.runtimes.eager import EagerRuntime
 from gcpsl.sampling import Holdings
 from gcpsl.schedule import EpochSchedule, epoch_schedule
-from runtimes.twin import Twin
 
 MakeConfig = Callable[..., Config]
 RUNTIMES: dict[str, Callable[[Job], Runtime]] = {"eager": EagerRuntime}

@@ -22,7 +22,7 @@ LAYERS = (
     ("summary", "summary_view", "display", "environment", "signals", "tracking", "planning", "runs_view"),
     ("training",),
     ("api",),
-    ("cli", "__main__", "__init__"),
+    ("cli", "reference", "__main__", "__init__"),
 )
 TORCH_FREE = (
     "errors",

@@ -79,7 +79,7 @@ def test_the_papers_setting_is_advised_four_workloads_with_counts_only_disclosed
     assert (advice.workloads, advice.rule) == (4, "size_balanced")
     assert [out.workloads for out in advice.ruled_out] == [8, 16]
     assert "reaches K = 256 at N = 4" in advice.ruled_out[0].reason
-    assert "below 32" in advice.ruled_out[1].reason
+    assert "half a batch" in advice.ruled_out[1].reason
 
 
 def test_more_workloads_are_advised_while_the_bound_still_rises() -> None:

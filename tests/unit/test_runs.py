@@ -80,7 +80,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(folder: RunFolder, da
 def test_when_no_checkpoint_can_be_read_the_error_names_them(folder: RunFolder) -> None:
     folder.save_checkpoint(checkpoint(1), 1)
     next((folder.path / "checkpoints").iterdir()).write_bytes(b"")
-    with pytest.raises(RunError, match="no checkpoint in .* can be read"):
+    with pytest.raises(RunError, match=r"no checkpoint in .* can be read"):
         folder.load_checkpoint()
 
 

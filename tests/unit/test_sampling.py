@@ -62,7 +62,7 @@ def test_a_plan_is_a_function_of_seed_cluster_and_epoch() -> None:
     members = np.arange(3)
 
     def drawn(seed: int, cluster: int, epoch: int) -> list[int]:
-        return epoch_plan(holdings, members, 8, seed=seed, cluster=cluster, epoch=epoch).samples.tolist()
+        return [int(i) for i in epoch_plan(holdings, members, 8, seed=seed, cluster=cluster, epoch=epoch).samples]
 
     assert drawn(1, 2, 3) == drawn(1, 2, 3)
     assert len({tuple(drawn(*key)) for key in [(1, 2, 3), (0, 2, 3), (1, 0, 3), (1, 2, 4)]}) == 4

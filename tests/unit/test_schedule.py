@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -57,7 +59,7 @@ def test_fusing_every_m_rounds_cuts_the_epoch_into_phases_that_cover_it(rounds: 
     cut = phases(ScheduleConfig(synchronise=every), rounds)
     assert cut[0].start == 0
     assert cut[-1].stop == rounds
-    assert all(a.stop == b.start for a, b in zip(cut, cut[1:], strict=False))
+    assert all(a.stop == b.start for a, b in pairwise(cut))
     assert all(phase.stop - phase.start <= every and phase.fuse for phase in cut)
 
 

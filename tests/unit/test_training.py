@@ -140,7 +140,7 @@ def test_a_model_of_ones_own_is_one_function(small: MakeConfig, dataset: Dataset
 
     result = gcpsl.train(small("model.cut=3"), dataset=dataset, model=make)
     assert set(load_file(result.path / "model.safetensors")) == {"1.weight", "1.bias", "3.weight", "3.bias"}
-    with pytest.raises(ConfigError, match="model.cut must be set"):
+    with pytest.raises(ConfigError, match=r"model\.cut must be set"):
         gcpsl.train(small(), dataset=dataset, model=make)
 
 
@@ -203,3 +203,31 @@ def test_an_impossible_device_is_refused(small: MakeConfig) -> None:
         pytest.skip("there is a CUDA device here")
     with pytest.raises(ConfigError, match="no CUDA device"):
         gcpsl.train(small("runtime.device=cuda"), dataset=random_dataset())
+
+
+def test_a_diverged_run_stops_and_says_so(small: MakeConfig, dataset: Dataset) -> None:
+    with pytest.raises(RunError, match=r"diverged; start again with a lower optimizer\.lr \(now 1e\+20\)"):
+        gcpsl.train(small("optimizer.lr=1e20"), dataset=dataset)
+
+
+def test_rounds_of_one_sample_are_refused_where_batch_norm_needs_two(small: MakeConfig, dataset: Dataset) -> None:
+    def make(shape: tuple[int, int, int], classes: int) -> nn.Module:
+        layers = [nn.Flatten(), nn.Linear(math.prod(shape), 16), nn.BatchNorm1d(16), nn.Linear(16, classes)]
+        return nn.Sequential(*layers)
+
+    with pytest.raises(ConfigError, match=r"single sample.*raise schedule\.batch_size \(now 1\)"):
+        gcpsl.train(small("schedule.batch_size=1", "model.cut=2"), dataset=dataset, model=make)
+    assert gcpsl.train(small("schedule.batch_size=1", "train.epochs=1"), dataset=dataset).finished
+
+
+def test_a_resumed_run_keeps_the_clusters_it_began_with(small: MakeConfig, dataset: Dataset) -> None:
+    folder = RunFolder.create(small(), {})
+    assignment = {str(k): k % 2 for k in range(8)}
+    folder.write_json("assignment.json", {"rule": "label_aware", "objective": None, "assignment": assignment})
+    resumed = gcpsl.resume(folder.path, dataset=dataset)
+
+    def alternate(fleet: Fleet, clusters: int, _: np.random.Generator) -> IntArray:
+        return np.arange(fleet.clients) % clusters
+
+    fresh = gcpsl.train(small(), dataset=dataset, rule=alternate)
+    assert [r.test_loss for r in resumed.epochs] == [r.test_loss for r in fresh.epochs]

@@ -41,7 +41,7 @@ def split(model: nn.Module, at: str, example: Tensor | None = None) -> Segments:
     """
     if at not in dict(model.named_modules()) or not at:
         valid = cuts(model, example)
-        hint = f"{nearest(at, valid)} (valid cuts: {', '.join(valid)})" if valid else "it has no valid cut"
+        hint = nearest(at, valid) if valid else "it has no valid cut"
         raise SplitError(f"the model has no submodule '{at}' to cut at: {hint}")
     result = _attempt(model, trace(model, _container(at)), at, example)
     if isinstance(result, str):

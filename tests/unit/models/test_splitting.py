@@ -367,7 +367,7 @@ class Integers(Net):
 
 
 REFUSALS = [
-    (Skips(), "cc", ["no submodule 'cc'", "choose one of: b, d", "valid cuts: b, d"]),
+    (Skips(), "cc", ["no submodule 'cc'", "choose one of: b, d"]),
     (Skips(), "", ["no submodule ''"]),
     (Nested(), "block", ["did you mean 'blocks'?"]),
     (Skips(), "c", ["2 values cross", "the output of 'a'", "the output of 'b'", "valid cuts: b, d"]),
