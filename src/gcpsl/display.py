@@ -184,7 +184,7 @@ class RunClock:
 
     def __init__(self) -> None:
         self.epochs = self.epoch = self.rounds = self.rounds_done = 0
-        self._loss = 0.0
+        self._loss: float | None = None
         self._epochs_at_start = 0.0
         self._started = time.monotonic()
 
@@ -196,10 +196,10 @@ class RunClock:
     def epoch_started(self, epoch: int, rounds: int, rounds_done: int) -> None:
         if rounds_done:
             self._epochs_at_start += rounds_done / rounds
-        self.epoch, self.rounds, self.rounds_done = epoch, rounds, rounds_done
+        self.epoch, self.rounds, self.rounds_done, self._loss = epoch, rounds, rounds_done, None
 
     def advance(self, loss: float, rounds: int) -> None:
-        self._loss = loss if self.rounds_done == 0 else 0.98 * self._loss + 0.02 * loss
+        self._loss = loss if self._loss is None else 0.98 * self._loss + 0.02 * loss
         self.rounds_done += rounds
 
     def epoch_done(self, record: EpochRecord) -> None:
@@ -209,7 +209,8 @@ class RunClock:
         return f"epoch {self.epoch:>{len(str(self.epochs))}}/{self.epochs}"
 
     def inside_epoch(self) -> str:
-        return f"round {self.rounds_done}/{self.rounds}, loss {self._loss:.3f}, {self.left()} left"
+        loss = "" if self._loss is None else f" loss {self._loss:.3f},"
+        return f"round {self.rounds_done}/{self.rounds},{loss} {self.left()} left"
 
     def left(self) -> str:
         epochs_done = self.epoch - 1 + self.rounds_done / max(self.rounds, 1)

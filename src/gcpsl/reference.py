@@ -20,6 +20,13 @@ from gcpsl.config import presets, settings
 from gcpsl.errors import ConfigError
 
 HELP_COLUMNS = 90
+NAMES = {
+    "boolean": "`true`, `false`",
+    "integer": "whole number",
+    "null": "`none`",
+    "number": "number",
+    "string": "text",
+}
 
 SETTINGS_INTRO = """\
 # Settings
@@ -78,24 +85,22 @@ def helps() -> Iterator[tuple[str, str]]:
 
 def values(schema: dict[str, Any]) -> str:
     """The values that a setting takes, from its JSON schema."""
-    if "anyOf" in schema:
-        return ", or ".join(values(part) for part in schema["anyOf"])
-    if "enum" in schema:
-        return ", ".join(f"`{choice}`" for choice in schema["enum"])
     match schema:
+        case {"anyOf": parts}:
+            shown = ", or ".join(values(part) for part in parts)
+        case {"enum": choices}:
+            shown = ", ".join(f"`{choice}`" for choice in choices)
         case {"const": only}:
-            return f"`{only}`"
-        case {"type": "null"}:
-            return "`none`"
-        case {"type": "boolean"}:
-            return "`true`, `false`"
+            shown = f"`{only}`"
         case {"type": "array", "items": items}:
-            return f"list of: {values(items)}"
-        case {"type": "string"}:
-            return "path" if schema.get("format") == "path" else "text"
+            shown = f"list of: {values(items)}"
+        case {"type": "string", "format": "path"}:
+            shown = "path"
         case {"type": ("integer" | "number") as kind}:
-            return ("whole number" if kind == "integer" else "number") + _bounds(schema)
-    raise AssertionError(f"a setting of an unforeseen type: {schema}")
+            shown = NAMES[kind] + _bounds(schema)
+        case _:
+            shown = NAMES[schema["type"]]
+    return shown
 
 
 def _setting_row(key: str, schema: dict[str, Any]) -> str:

@@ -29,9 +29,10 @@ def status(folder: RunFolder) -> str:
 
 
 def runs_table(runs: Sequence[RunFolder]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for column in ("run", "status", "epochs", "data", "model", "N x B", "rule", "test %", "time"):
-        table.add_column(column, justify="right" if column in ("epochs", "test %", "time") else "left")
+        right = column in ("epochs", "test %", "time")
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
     for run in runs:
         config, epochs = run.config(), run.epochs()
         last = EpochRecord.from_json(epochs[-1]) if epochs else None

@@ -269,13 +269,13 @@ class Training:
         self._display.message(
             f"{self._config.data.name}: {fleet.samples:,} samples on {fleet.clients:,} clients, "
             f"{schedule.workloads} workloads x batch {schedule.batch_size}, model {self._config.model.name}, "
-            f"on {self._runtime.device}; run folder {folder.path}"
+            f"on {self._runtime.device}\nrun folder {folder.path}"
         )
-        if self._records or self._progress:
-            rounds = sum(self._progress.rounds_done) if self._progress else 0
-            self._display.message(
-                f"Resuming after epoch {len(self._records)}" + (f" and {rounds} rounds" * bool(rounds))
-            )
+        if self._progress:
+            rounds = sum(self._progress.rounds_done)
+            self._display.message(f"Resuming in epoch {len(self._records) + 1} after {rounds} rounds")
+        elif self._records:
+            self._display.message(f"Resuming after epoch {len(self._records)}")
         self._display.started(self._config.train.epochs, len(self._records))
 
 

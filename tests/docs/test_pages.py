@@ -2,7 +2,8 @@
 
 A page is played from top to bottom in an empty folder. How its blocks are marked:
 
-- `python` is run; `python NAME.py`, `toml NAME.toml` and the like are written to a file of that name.
+- `python` is run, and prints what an `output` block after it shows; `python NAME.py`, `toml NAME.toml` and the like
+  are written to a file of that name.
 - `console` has commands after `$`, which are run, and what they print: every line shown must be printed, in this order
   and but for numbers, dates and spacing. A line `...` says that some are left out; other blocks of output are `text`.
 - `sh` has commands that need what a test lacks (real data, an interrupted run). They are only checked.
@@ -10,10 +11,12 @@ A page is played from top to bottom in an empty folder. How its blocks are marke
 
 from __future__ import annotations
 
+import io
 import re
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +66,7 @@ def exchanges(block: Block) -> Iterator[tuple[str, list[str]]]:
 
 def masked(line: str) -> str:
     """What must agree from one machine and moment to another."""
-    return re.sub(r"[\d.,:%-]*\d[\d.,:%-]*|\s+|\b[kMGT]?B\b", "", line)
+    return re.sub(r"[\d.,:%-]*\d[\d.,:%-]*( s\b)?|\s+|\b[kMGT]?B\b", "", line)
 
 
 def gcpsl_words(command: str) -> list[str] | None:
@@ -74,7 +77,15 @@ def gcpsl_words(command: str) -> list[str] | None:
     return words[1:] if words[:1] == ["gcpsl"] else None
 
 
-def printed(words: list[str]) -> list[str]:
+def run_python(text: str, names: dict[str, object]) -> list[str]:
+    with redirect_stdout(io.StringIO()) as printed:
+        exec(compile(text, "a python block", "exec"), names)
+    return printed.getvalue().splitlines()
+
+
+def run_command(command: str) -> list[str]:
+    words = gcpsl_words(command)
+    assert words is not None, f"`{command}` can't be run by a test: show it in a `sh` block"
     result = CliRunner().invoke(cli.app, words)
     if isinstance(result.exception, GcpslError):
         return [f"gcpsl: {result.exception}"]
@@ -101,16 +112,17 @@ def test_a_page_plays_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch
     monkeypatch.delenv("GCPSL_DATA", raising=False)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     names: dict[str, object] = {"__name__": "__main__"}
+    printed_by_python: list[str] = []
     for block in blocks(page):
         if block.file:
             (tmp_path / block.file).write_text(block.text)
-        if block.language == "python" and not block.file:
-            exec(compile(block.text, f"{page.name}: {block.text.splitlines()[0]}", "exec"), names)
-        if block.language == "console":
+        elif block.language == "python":
+            printed_by_python = run_python(block.text, names)
+        elif block.language == "output":
+            check_shown("the Python above", block.text.splitlines(), printed_by_python)
+        elif block.language == "console":
             for command, shown in exchanges(block):
-                words = gcpsl_words(command)
-                assert words is not None, f"`{command}` can't be run by a test: show it in a `sh` block"
-                check_shown(command, shown, printed(words))
+                check_shown(command, shown, run_command(command))
 
 
 @each_page
