@@ -141,7 +141,7 @@ def test_commands_that_are_not_run_parse_and_their_settings_are_valid(page: Path
         settings = context.params.get("settings") or []
         files = [word for word in settings if "=" not in word and word not in configs.presets()]
         assert not files, f"`{command}` reads {files}, which the page does not make: run it in a console block"
-        configs.load(None, []) if not settings else cli._load(list(settings))
+        cli._load(list(settings))
 
 
 @each_page
