@@ -26,7 +26,7 @@ tests:
 	$(BIN)/coverage report
 
 benchmarks: .venv/.dev
-	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+	for name in throughput scaling clustering planner startup paper_numbers; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 docs: .venv/.dev
 	$(BIN)/python -m gcpsl.reference docs

@@ -17,7 +17,6 @@ import typer
 
 from gcpsl.cli import app
 from gcpsl.config import presets, settings
-from gcpsl.errors import ConfigError
 
 HELP_COLUMNS = 90
 NAMES = {
@@ -126,7 +125,7 @@ def _helps(command: Any, name: str) -> Iterator[tuple[str, str]]:
 
 def main(words: list[str]) -> None:
     if len(words) != 1 or not Path(words[0]).is_dir():
-        raise ConfigError("usage: python -m gcpsl.reference FOLDER, an existing folder for settings.md and cli.md")
+        sys.exit("usage: python -m gcpsl.reference FOLDER, an existing folder for settings.md and cli.md")
     for name, page in (("settings.md", settings_page()), ("cli.md", cli_page())):
         (Path(words[0]) / name).write_text(page, encoding="utf-8")
 

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from gcpsl import cli, reference
 from gcpsl.config import settings
-from gcpsl.errors import ConfigError
 from gcpsl.records import EpochRecord, Summary, TargetResult
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -58,7 +57,7 @@ def test_both_pages_are_written_into_a_folder(tmp_path: Path) -> None:
     reference.main([str(tmp_path)])
     assert (tmp_path / "settings.md").read_text(encoding="utf-8") == reference.settings_page()
     assert (tmp_path / "cli.md").read_text(encoding="utf-8") == reference.cli_page()
-    with pytest.raises(ConfigError, match="an existing folder"):
+    with pytest.raises(SystemExit, match="an existing folder"):
         reference.main([str(tmp_path / "nowhere")])
 
 
