@@ -26,6 +26,7 @@ class Purpose(IntEnum):
     AUGMENTATION = 6
     MODEL_INIT = 7
     TEST_SPLIT = 8
+    NOISE = 9
 
 
 def _sequence(seed: int, purpose: Purpose, counters: tuple[int, ...]) -> np.random.SeedSequence:

@@ -21,12 +21,12 @@ class Tracker(Protocol):
 class TensorBoard:
     """Event files in the run folder, one scalar per number of an epoch."""
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, first_epoch: int) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise _missing("tensorboard") from None
-        self._writer: Any = SummaryWriter(str(folder.path / "tensorboard"))
+        self._writer: Any = SummaryWriter(str(folder.path / "tensorboard"), purge_step=first_epoch)
 
     def log(self, record: EpochRecord) -> None:
         for name, value in _scalars(record):
@@ -67,8 +67,12 @@ class MLflow:
         self._client.set_terminated(self._run_id)
 
 
-def open_trackers(config: Config, folder: RunFolder) -> list[Tracker]:
-    return [TensorBoard(folder) if name == "tensorboard" else MLflow(config, folder) for name in config.run.track]
+def open_trackers(config: Config, folder: RunFolder, first_epoch: int) -> list[Tracker]:
+    """The trackers that the config names, to be told of the epochs from `first_epoch` on."""
+    return [
+        TensorBoard(folder, first_epoch) if name == "tensorboard" else MLflow(config, folder)
+        for name in config.run.track
+    ]
 
 
 def _missing(name: str) -> ConfigError:

@@ -103,7 +103,7 @@ class Training:
             self._keep_assignment(folder)
             self._setup_s = time.perf_counter() - self._started
             self._introduce(folder)
-            trackers = open_trackers(self._config, folder)
+            trackers = open_trackers(self._config, folder, len(self._records) + 1)
             self._checkpointed = time.perf_counter()
             self._stop = stop
             try:

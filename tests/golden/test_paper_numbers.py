@@ -1,4 +1,4 @@
-"""The figures of `benchmarks/paper_numbers.py`, each within its limit of the paper's or an independent calculation's."""
+"""The figures of `benchmarks/paper_numbers.py`, each within its limit of the paper's or an independent value."""
 
 from __future__ import annotations
 

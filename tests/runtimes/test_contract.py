@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -10,13 +11,14 @@ import pytest
 import torch
 from conftest import random_dataset
 from runtimes.twin import Twin
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gcpsl.config import Config
 from gcpsl.data import FederatedData, federate
 from gcpsl.fleet import IntArray
 from gcpsl.models import SplitModel, build
+from gcpsl.models.assembly import Factory
 from gcpsl.runtimes.base import EpochProgress, Interrupted, Job, Runtime
 from gcpsl.runtimes.eager import EagerRuntime
 from gcpsl.sampling import Holdings
@@ -36,6 +38,12 @@ REGIMES = {
     "clusters in lockstep": ["schedule.synchronise=step"],
     "shares fused every epoch": ["schedule.draw=all"],
 }
+
+
+def with_dropout(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """A network that draws random numbers on both sides of its cut, '3'."""
+    drop = [nn.Flatten(), nn.Linear(math.prod(shape), 16), nn.Dropout(0.5), nn.ReLU(), nn.Dropout(0.5)]
+    return nn.Sequential(*drop, nn.Linear(16, classes))
 
 
 class Watcher:
@@ -60,9 +68,9 @@ class Bench:
     model: SplitModel
 
     @classmethod
-    def of(cls, config: Config) -> Bench:
+    def of(cls, config: Config, factory: Factory | None = None) -> Bench:
         data = federate(config, random_dataset())
-        return cls(config, data, build(config.model, data.input_shape, data.classes, config.seed))
+        return cls(config, data, build(config.model, data.input_shape, data.classes, config.seed, factory))
 
     def runtime(self, name: str = "eager", **settings: str) -> Runtime:
         changed = self.config.runtime.model_copy(update=settings)
@@ -139,6 +147,25 @@ def test_an_epoch_left_in_the_middle_continues_bit_for_bit_in_another_process(
     second.run_epoch(bench.schedule(2), bench.config.optimizer.lr, progress, Watcher())
     assert equal(second.model_state(), whole.model_state())
     assert equal(second.state(), whole.state())
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("regime", ["gcpsl", "data-parallel"])
+def test_dropout_draws_the_same_after_an_interruption_and_leaves_the_callers_random_state(
+    runtime: str, regime: str, small: MakeConfig
+) -> None:
+    bench = Bench.of(small("schedule.batch_size=12", "model.cut=3", *REGIMES[regime]), with_dropout)
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    whole = bench.run(bench.runtime(runtime), epochs=1)
+    assert torch.equal(torch.rand(3), expected)
+    first, progress = bench.runtime(runtime), EpochProgress.start(2)
+    with pytest.raises(Interrupted):
+        first.run_epoch(bench.schedule(1), bench.config.optimizer.lr, progress, Watcher(stop_after=4))
+    torch.manual_seed(7)
+    first.run_epoch(bench.schedule(1), bench.config.optimizer.lr, progress, Watcher())
+    assert equal(first.state(), whole.state())
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

@@ -26,6 +26,7 @@ from gcpsl.flat import FlatSegment
 from gcpsl.fusion import drift, fuse
 from gcpsl.runtimes.base import EpochProgress, Job, Observer, Score
 from gcpsl.schedule import EpochSchedule, Phase
+from gcpsl.seeds import Purpose, integer_seed
 from gcpsl.workload import Clients, ReplicaClients, Server, SharedClients, Workload
 
 SIDES = ("client", "server")
@@ -70,8 +71,15 @@ class EagerRuntime:
 
     def run_epoch(self, schedule: EpochSchedule, lr: float, progress: EpochProgress, observer: Observer) -> None:
         self._weights = schedule.weights
+        self._noise_seeds = [
+            integer_seed(self._config.seed, Purpose.NOISE, schedule.epoch, n) for n in range(len(self.workloads))
+        ]
         for workload, members in zip(self.workloads, schedule.members, strict=True):
             workload.clients.enrol(members)
+        with torch.random.fork_rng():
+            self._run_phases(schedule, lr, progress, observer)
+
+    def _run_phases(self, schedule: EpochSchedule, lr: float, progress: EpochProgress, observer: Observer) -> None:
         run_phase = self._lockstep if schedule.lockstep else self._one_by_one
         for phase in schedule.phases[progress.phases_done :]:
             run_phase(schedule, phase, lr, progress, observer)
@@ -88,6 +96,7 @@ class EagerRuntime:
             for t in range(max(phase.start, progress.rounds_done[n]), min(phase.stop, plan.rounds)):
                 started = time.perf_counter()
                 round_plan = plan.round(t)
+                self._seed_noise(n, t)
                 loss = float(workload.round(round_plan, lr))
                 self._account(progress, n, loss * round_plan.size, time.perf_counter() - started)
                 observer.rounds_done(loss, 1)
@@ -101,6 +110,7 @@ class EagerRuntime:
             rounds = {n: schedule.plans[n].round(t) for n in active}
             for n in active:
                 started = time.perf_counter()
+                self._seed_noise(n, t)
                 loss = float(self.workloads[n].gradients(rounds[n]))
                 self._account(progress, n, loss * rounds[n].size, time.perf_counter() - started)
             started = time.perf_counter()
@@ -109,6 +119,14 @@ class EagerRuntime:
                 workload.update(lr)
             progress.local_s += time.perf_counter() - started
             observer.rounds_done(loss, len(active))
+
+    def _seed_noise(self, n: int, t: int) -> None:
+        """What modules draw in a round (dropout) follows from the round, so a resumed epoch draws the same."""
+        seed = (self._noise_seeds[n] + t) % 2**63
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        else:
+            torch.default_generator.manual_seed(seed)
 
     @staticmethod
     def _account(progress: EpochProgress, n: int, loss: float, seconds: float) -> None:
