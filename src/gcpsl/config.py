@@ -123,9 +123,13 @@ class ScheduleConfig(Section):
     @model_validator(mode="after")
     def _axes_agree(self) -> Self:
         if self.assignment == "redrawn" and (self.draw != "cluster" or self.synchronise != "epoch"):
-            raise ValueError("assignment = 'redrawn' needs draw = 'cluster' and synchronise = 'epoch'")
+            raise ValueError(
+                "schedule.assignment = 'redrawn' needs schedule.draw = 'cluster' and schedule.synchronise = 'epoch'"
+            )
         if self.execution == "sequential" and self.synchronise == "step":
-            raise ValueError("execution = 'sequential' can't synchronise every step: the workloads run one by one")
+            raise ValueError(
+                "schedule.execution = 'sequential' can't have schedule.synchronise = 'step': the workloads run one by one"
+            )
         return self
 
 
@@ -143,7 +147,7 @@ class OptimizerConfig(Section):
     @model_validator(mode="after")
     def _nesterov_needs_momentum(self) -> Self:
         if self.kind == "sgd" and self.nesterov and self.momentum == 0:
-            raise ValueError("nesterov = true needs momentum above 0")
+            raise ValueError("optimizer.nesterov = true needs optimizer.momentum above 0")
         return self
 
 
@@ -171,7 +175,7 @@ class RunConfig(Section):
     checkpoint_every_s: float = Field(
         30.0,
         ge=0,
-        description="write a checkpoint at the first barrier this long after the last; 0 is every epoch",
+        description="write a checkpoint at the first epoch's end this long after the last; 0 is every epoch",
     )
     targets: tuple[float, ...] = Field((90.0, 95.0), description="accuracies in % whose R_q and t_q are recorded")
     target_split: Literal["validation", "test"] = Field(
@@ -306,7 +310,7 @@ def _explain(error: ValidationError) -> Iterator[str]:
         if item["type"] == "extra_forbidden":
             yield from (_unknown(name, keys) for name in _leaves(key, item["input"]))
         elif item["type"] == "value_error":
-            yield f"{key + ': ' if key else ''}{item['ctx']['error']}"
+            yield str(item["ctx"]["error"])
         else:
             misfits.setdefault(f"{_setting(key, keys)} = {_shown(item['input'])}", []).append(_lower(item["msg"]))
     for value, messages in misfits.items():

@@ -79,7 +79,7 @@ def _cost_columns(plan: Plan) -> list[Cell]:
         columns += [
             (f"simulator\n{unit}", lambda row: f"{row.payload.simulator_bytes / scale:,.1f}" if row.payload else ""),
             (f"real\n{unit}", lambda row: f"{row.payload.real_bytes / scale:,.1f}" if row.payload else ""),
-            ("slot\nMiB", lambda row: f"{(row.memory_slot_bytes or 0) / MIB:,.0f}"),
+            ("slot\nMiB", lambda row: _mib(row.memory_slot_bytes or 0)),
         ]
     return columns
 
@@ -116,6 +116,10 @@ def _advice(plan: Plan) -> list[RenderableType]:
     ]
     against = [f"Not N = {out.workloads:,}: {out.reason}." for out in advice.ruled_out]
     return [*lines, *(Padding(Text(line), (0, 0, 0, 2)) for line in against)]
+
+
+def _mib(count: int) -> str:
+    return f"{count / MIB:,.0f}" if count >= 10 * MIB else f"{count / MIB:.1f}"
 
 
 def _unit(largest_bytes: float) -> tuple[str, float]:

@@ -32,7 +32,7 @@ def _summary_rows(s: Summary) -> list[tuple[str, str]]:
         (
             "participation",
             f"{100 * s.participation_system:.1f}% of clients supply data in a round; "
-            f"{s.workloads} workloads allow {100 * s.participation_bound:.1f}%",
+            f"at most {100 * s.participation_bound:.1f}% could",
         ),
         (
             "schedule speed-up",

@@ -36,7 +36,8 @@ def test_training_prints_an_epoch_a_line_and_a_summary(gcpsl: Gcpsl) -> None:
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
     assert lines[0].startswith("digits: 1,294 samples on 8 clients, 2 workloads x batch 16, model mlp")
-    assert lines[1].startswith("epoch 1/2  loss ")
+    assert lines[1] == "run folder runs/first"
+    assert lines[2].startswith("epoch 1/2  loss ")
     for words in ("test accuracy", "participation", "schedule speed-up", "ideal", "real", "payload", "runs/first"):
         assert words in result.output
 

@@ -29,7 +29,7 @@ from gcpsl.errors import ConfigError
         ("train.epochs=1.5", "train.epochs = 1.5"),
         ("train.epochs=", "train.epochs"),
         ("partition.kind=file", "needs partition.file"),
-        ("optimizer.momentum=0", "nesterov = true needs momentum above 0"),
+        ("optimizer.momentum=0", "optimizer.nesterov = true needs optimizer.momentum above 0"),
         ("schedule.workloads=65", "more than partition.clients = 64"),
         ("train", "write key=value"),
     ],

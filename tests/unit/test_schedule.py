@@ -71,7 +71,7 @@ def test_an_epoch_has_one_barrier_unless_asked_for_more() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["schedule.assignment=redrawn", "schedule.synchronise=5", "clustering.rule=random"], "needs draw"),
+        (["schedule.assignment=redrawn", "schedule.synchronise=5", "clustering.rule=random"], "needs schedule.draw"),
         (["schedule.assignment=redrawn"], "needs clustering.rule = 'random'"),
         (["schedule.execution=sequential", "schedule.synchronise=step"], "one by one"),
     ],
