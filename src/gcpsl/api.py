@@ -40,16 +40,19 @@ def train(
 
 def resume(
     path: str | Path,
-    *,
+    *moved: str,
     dataset: Dataset | None = None,
     model: Callable[[tuple[int, int, int], int], nn.Module] | None = None,
     rule: Rule | None = None,
     display: Display | None = None,
 ) -> Result:
-    """Continue an interrupted run from its folder; it ends as if it had never stopped."""
+    """Continue an interrupted run from its folder; it ends as if it had never stopped.
+
+    Where its data has moved, say so: `"data.root=..."` or `"partition.file=..."`.
+    """
     from gcpsl import training
 
-    return training.resume(Path(path), training.Pieces(dataset, model, rule), display)
+    return training.resume(Path(path), training.Pieces(dataset, model, rule), display, moved)
 
 
 def plan(

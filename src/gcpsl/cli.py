@@ -57,12 +57,12 @@ def _main(
 @app.command()
 def train(settings: Settings = None, as_json: AsJson = False) -> None:
     """Train one run."""
-    from gcpsl.display import make_display
+    from gcpsl.display import PatientConsole, make_display
     from gcpsl.training import Pieces
     from gcpsl.training import train as start
 
     config = _load(settings)
-    _end(start(config, Pieces(), make_display(_console(), as_json=as_json)).finished)
+    _end(start(config, Pieces(), make_display(PatientConsole(), as_json=as_json)).finished)
 
 
 @app.command()
@@ -122,12 +122,21 @@ def runs_show(run: str, root: Root = Path("runs"), as_json: AsJson = False) -> N
 
 
 @runs_app.command("resume")
-def runs_resume(run: str, root: Root = Path("runs"), as_json: AsJson = False) -> None:
+def runs_resume(
+    run: str,
+    moved: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Where its data lies now: data.root=PATH, partition.file=PATH."),
+    ] = None,
+    root: Root = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
     """Continue an interrupted run; it ends as if it had never stopped."""
-    from gcpsl.display import make_display
+    from gcpsl.display import PatientConsole, make_display
     from gcpsl.training import Pieces, resume
 
-    _end(resume(_run_path(run, root), Pieces(), make_display(_console(), as_json=as_json)).finished)
+    display = make_display(PatientConsole(), as_json=as_json)
+    _end(resume(_run_path(run, root), Pieces(), display, moved or ()).finished)
 
 
 @data_app.command("get")
@@ -217,9 +226,6 @@ def main() -> None:
     except GcpslError as error:
         typer.echo(f"gcpsl: {error}", err=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        typer.echo("gcpsl: stopped", err=True)
-        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ class ScheduleConfig(Section):
             )
         if self.execution == "sequential" and self.synchronise == "step":
             raise ValueError(
-                "schedule.execution = 'sequential' can't have schedule.synchronise = 'step': the workloads run one by one"
+                "schedule.execution = 'sequential' excludes schedule.synchronise = 'step': the workloads run one by one"
             )
         return self
 
@@ -257,12 +257,17 @@ def override(config: Config, *overrides: str) -> Config:
 def to_toml(config: Config) -> str:
     """The config as a file that `load` reads back to the same; settings that are none are left out."""
     values = config.model_dump(mode="json")
-    lines = [f"{name} = {json.dumps(value)}" for name, value in values.items() if not isinstance(value, dict)]
+    lines = [f"{name} = {_toml(value)}" for name, value in values.items() if not isinstance(value, dict)]
     for name, section in values.items():
         if isinstance(section, dict):
             lines += ["", f"[{name}]"]
-            lines += [f"{key} = {json.dumps(value)}" for key, value in section.items() if value is not None]
+            lines += [f"{key} = {_toml(value)}" for key, value in section.items() if value is not None]
     return "\n".join(lines) + "\n"
+
+
+def _toml(value: object) -> str:
+    """A value as TOML, whose strings, numbers, booleans and lists are JSON's but for two kinds of escapes."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _read(source: str | Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Knows nothing of how training is done.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -71,6 +72,15 @@ class Silent:
         """Nothing."""
 
 
+class PatientConsole(Console):
+    """Goes on without anybody reading: a run whose output is piped to `head` is trained to its end all the same."""
+
+    def on_broken_pipe(self) -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.file.fileno())
+        os.close(nowhere)
+
+
 class JsonLines(Silent):
     """One JSON object per epoch and one for the summary, on standard output."""
 
@@ -78,8 +88,11 @@ class JsonLines(Silent):
         self._console = console
 
     def _write(self, kind: str, value: dict[str, Any]) -> None:
-        self._console.file.write(json.dumps({"event": kind, **value}) + "\n")
-        self._console.file.flush()
+        try:
+            self._console.file.write(json.dumps({"event": kind, **value}, allow_nan=False) + "\n")
+            self._console.file.flush()
+        except BrokenPipeError:
+            self._console.on_broken_pipe()
 
     def epoch_done(self, record: EpochRecord) -> None:
         self._write("epoch", record.to_json())

@@ -4,6 +4,7 @@
     assignment.json     client -> cluster, objective     epochs.jsonl        one line of metrics per epoch
     checkpoints/        the last two                     summary.json        written when the run has ended
     model.safetensors   the fused model at the end       best.safetensors    at the best validation accuracy
+    identity.json       fingerprints of data and model
 
 Every file but epochs.jsonl is written beside its place and renamed into it. Knows nothing of training.
 """
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from gcpsl import config as configs
 from gcpsl.config import Config
-from gcpsl.errors import RunError, nearest
+from gcpsl.errors import ConfigError, RunError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,7 +54,7 @@ class RunFolder:
         except FileExistsError:
             raise RunError(
                 f"the run folder '{path}' exists already; choose another run.name, remove it, "
-                f"or continue it with: gcpsl runs resume {name}"
+                f"or continue it with: gcpsl runs resume {path}"
             ) from None
         except OSError as error:
             raise RunError(f"can't create the run folder '{path}': {error}; choose another run.root") from None
@@ -75,7 +76,10 @@ class RunFolder:
         return self.path.name
 
     def config(self) -> Config:
-        return configs.load(self.path / "config.toml")
+        try:
+            return configs.load(self.path / "config.toml")
+        except ConfigError as error:
+            raise RunError(f"'{self.path / 'config.toml'}' can't be used by this version: {error}") from None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -89,13 +93,16 @@ class RunFolder:
 
     def is_running(self) -> bool:
         try:
-            with self.locked():
-                return False
-        except RunError:
+            with (self.path / ".lock").open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
             return True
+        return False
 
     def write_json(self, name: str, value: Mapping[str, Any]) -> None:
-        write_atomically(self.path / name, (json.dumps(value, indent=2) + "\n").encode())
+        write_atomically(self.path / name, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         try:
@@ -112,11 +119,15 @@ class RunFolder:
             lines = (self.path / "epochs.jsonl").read_text().splitlines(keepends=True)
         except FileNotFoundError:
             return []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        try:
+            return [json.loads(line) for line in lines if line.endswith("\n")]
+        except ValueError as error:
+            raise RunError(f"'{self.path / 'epochs.jsonl'}' is damaged: {error}") from None
 
     def log_epoch(self, record: Mapping[str, Any]) -> None:
-        with (self.path / "epochs.jsonl").open("a") as log:
-            log.write(json.dumps(record) + "\n")
+        path = self.path / "epochs.jsonl"
+        with _naming(path), path.open("a") as log:
+            log.write(json.dumps(record, allow_nan=False) + "\n")
 
     def keep_epochs(self, records: list[dict[str, Any]]) -> None:
         """Drop the lines after a checkpoint: resuming writes them again."""
@@ -126,6 +137,7 @@ class RunFolder:
     def save_checkpoint(self, checkpoint: Checkpoint, rounds_done: int) -> None:
         """Write it under a name that sorts by progress, and drop all but the newest."""
         path = self.path / "checkpoints" / f"rounds-{rounds_done:012d}.safetensors"
+        path.parent.mkdir(exist_ok=True)
         self._save_tensors(path, checkpoint.tensors, {"run": json.dumps(checkpoint.meta)})
         for old in self._checkpoint_paths()[KEPT_CHECKPOINTS:]:
             old.unlink()
@@ -140,7 +152,7 @@ class RunFolder:
                 with safe_open(path, framework="pt") as file:
                     tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                     return Checkpoint(tensors, json.loads(file.metadata()["run"]))
-            except (SafetensorError, OSError, ValueError) as error:
+            except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
                 failures.append(f"{path.name}: {error}")
         if failures:
             raise RunError(f"no checkpoint in '{self.path}' can be read: {'; '.join(failures)}")
@@ -175,19 +187,31 @@ def list_runs(root: Path) -> list[RunFolder]:
 def write_atomically(path: Path, content: bytes) -> None:
     """Either the old content or the new is there at any moment, also after a power cut."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with _naming(path):
+        try:
+            with part.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """What the system refuses becomes an error that names the file."""
     try:
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+        yield
+    except OSError as error:
+        raise RunError(
+            f"can't write '{path}': {error.strerror or error}; mend that, then continue with: gcpsl runs resume"
+        ) from None
 
 
 def _name_from_time(root: Path) -> str:

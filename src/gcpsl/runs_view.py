@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gcpsl import config as configs
+from gcpsl.errors import GcpslError
 from gcpsl.records import EpochRecord, Summary
 from gcpsl.runs import RunFolder
 from gcpsl.summary_view import duration, summary_view
@@ -34,26 +35,38 @@ def runs_table(runs: Sequence[RunFolder]) -> Table:
         right = column in ("epochs", "test %", "time")
         table.add_column(column, justify="right" if right else "left", overflow="fold")
     for run in runs:
-        config, epochs = run.config(), run.epochs()
-        last = EpochRecord.from_json(epochs[-1]) if epochs else None
-        table.add_row(
-            run.name,
-            status(run),
-            f"{len(epochs)}/{config.train.epochs}",
-            config.data.name,
-            config.model.name,
-            f"{config.schedule.workloads} x {config.schedule.batch_size}",
-            config.clustering.rule if config.schedule.draw == "cluster" else "-",
-            f"{last.test_accuracy:.2f}" if last else "-",
-            duration(sum(EpochRecord.from_json(epoch).epoch_s for epoch in epochs)),
-        )
+        table.add_row(*_row(run))
     return table
 
 
-def runs_json(runs: Sequence[RunFolder]) -> list[dict[str, Any]]:
+def _row(run: RunFolder) -> list[str]:
+    try:
+        config, epochs, state = run.config(), run.epochs(), status(run)
+    except GcpslError:
+        return [run.name, "damaged"]
+    last = EpochRecord.from_json(epochs[-1]) if epochs else None
     return [
-        {"run": run.name, "path": str(run.path), "status": status(run), "epochs": len(run.epochs())} for run in runs
+        run.name,
+        state,
+        f"{len(epochs)}/{config.train.epochs}",
+        config.data.name,
+        config.model.name,
+        f"{config.schedule.workloads} x {config.schedule.batch_size}",
+        config.clustering.rule if config.schedule.draw == "cluster" else "-",
+        f"{last.test_accuracy:.2f}" if last else "-",
+        duration(sum(EpochRecord.from_json(epoch).epoch_s for epoch in epochs)),
     ]
+
+
+def runs_json(runs: Sequence[RunFolder]) -> list[dict[str, Any]]:
+    return [{"run": run.name, "path": str(run.path), **_state(run)} for run in runs]
+
+
+def _state(run: RunFolder) -> dict[str, Any]:
+    try:
+        return {"status": status(run), "epochs": len(run.epochs())}
+    except GcpslError as error:
+        return {"status": "damaged", "error": str(error)}
 
 
 def run_view(folder: RunFolder) -> RenderableType:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any, Protocol
 
 from gcpsl.config import Config
@@ -11,40 +12,40 @@ from gcpsl.errors import ConfigError
 from gcpsl.records import EpochRecord
 from gcpsl.runs import RunFolder
 
+Say = Callable[[str], None]
+MODULES = {"tensorboard": "torch.utils.tensorboard", "mlflow": "mlflow"}
+
 
 class Tracker(Protocol):
     def log(self, record: EpochRecord) -> None: ...
 
-    def close(self) -> None: ...
+    def close(self, *, finished: bool) -> None: ...
 
 
 class TensorBoard:
     """Event files in the run folder, one scalar per number of an epoch."""
 
     def __init__(self, folder: RunFolder, first_epoch: int) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise _missing("tensorboard") from None
-        self._writer: Any = SummaryWriter(str(folder.path / "tensorboard"), purge_step=first_epoch)
+        writer = _module("tensorboard").SummaryWriter
+        self._writer = writer(str(folder.path / "tensorboard"), purge_step=first_epoch)
 
     def log(self, record: EpochRecord) -> None:
         for name, value in _scalars(record):
             self._writer.add_scalar(name, value, record.epoch)
 
-    def close(self) -> None:
+    def close(self, *, finished: bool) -> None:  # noqa: ARG002 - event files know no end
         self._writer.close()
 
 
 class MLflow:
-    """One MLflow run, where MLFLOW_TRACKING_URI says; a resumed run continues the one it began."""
+    """One MLflow run, where MLFLOW_TRACKING_URI says; a resumed run continues the one it began.
 
-    def __init__(self, config: Config, folder: RunFolder) -> None:
-        try:
-            from mlflow import MlflowClient
-        except ImportError:
-            raise _missing("mlflow") from None
-        self._client = MlflowClient()
+    Training does not depend on it: once MLflow fails, it is told of once and then left alone.
+    """
+
+    def __init__(self, config: Config, folder: RunFolder, say: Say) -> None:
+        self._say = say
+        self._client: Any = _module("mlflow").MlflowClient()
         begun = folder.read_json("mlflow.json")
         self._run_id: str = begun["run_id"] if begun else self._begin(config, folder)
 
@@ -61,22 +62,50 @@ class MLflow:
 
     def log(self, record: EpochRecord) -> None:
         for name, value in _scalars(record):
-            self._client.log_metric(self._run_id, name, value, step=record.epoch)
+            self._try("log_metric", name, value, step=record.epoch)
 
-    def close(self) -> None:
-        self._client.set_terminated(self._run_id)
+    def close(self, *, finished: bool) -> None:
+        self._try("set_terminated", "FINISHED" if finished else "KILLED")
+
+    def _try(self, call: str, *words: object, **named: object) -> None:
+        if self._client is None:
+            return
+        try:
+            getattr(self._client, call)(self._run_id, *words, **named)
+        except Exception as error:  # noqa: BLE001 - it raises anything, bare Exception included
+            self._client = None
+            self._say(f"MLflow failed, and is told no more of this run: {error}")
 
 
-def open_trackers(config: Config, folder: RunFolder, first_epoch: int) -> list[Tracker]:
+def check_trackers(config: Config) -> None:
+    """Raise ConfigError now if a tracker that the config names can't be had or reached."""
+    for name in config.run.track:
+        module = _module(name)
+        if name == "mlflow":
+            try:
+                module.MlflowClient().search_experiments(max_results=1)
+            except (module.MlflowException, OSError) as error:
+                raise ConfigError(
+                    f"run.track names 'mlflow', but no MLflow store answers at {module.get_tracking_uri()}: {error}; "
+                    "set MLFLOW_TRACKING_URI to your server, or install mlflow in full to keep a local store"
+                ) from None
+
+
+def open_trackers(config: Config, folder: RunFolder, first_epoch: int, say: Say) -> list[Tracker]:
     """The trackers that the config names, to be told of the epochs from `first_epoch` on."""
     return [
-        TensorBoard(folder, first_epoch) if name == "tensorboard" else MLflow(config, folder)
+        TensorBoard(folder, first_epoch) if name == "tensorboard" else MLflow(config, folder, say)
         for name in config.run.track
     ]
 
 
-def _missing(name: str) -> ConfigError:
-    return ConfigError(f"run.track names '{name}', which isn't installed; install it with: pip install 'gcpsl[track]'")
+def _module(name: str) -> Any:
+    try:
+        return import_module(MODULES[name])
+    except ImportError:
+        raise ConfigError(
+            f"run.track names '{name}', which isn't installed; install it with: pip install 'gcpsl[track]'"
+        ) from None
 
 
 def _scalars(record: EpochRecord) -> Iterator[tuple[str, float]]:

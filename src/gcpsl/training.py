@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,12 @@ import torch
 
 from gcpsl import environment, models
 from gcpsl.clustering import Clustering, Rule, cluster
-from gcpsl.config import Config, OptimizerConfig
+from gcpsl.config import Config, OptimizerConfig, override
 from gcpsl.data import Dataset, federate
 from gcpsl.display import Display, Silent
 from gcpsl.errors import ConfigError, RunError
 from gcpsl.fleet import IntArray
+from gcpsl.identity import Identity
 from gcpsl.metrics import PayloadSizes
 from gcpsl.records import EpochRecord, Summary
 from gcpsl.runs import Checkpoint, RunFolder
@@ -32,7 +33,7 @@ from gcpsl.sampling import Holdings
 from gcpsl.schedule import EpochSchedule, epoch_schedule
 from gcpsl.signals import StopSignals
 from gcpsl.summary import Measured, Totals, best_record, epoch_record, summarise
-from gcpsl.tracking import open_trackers
+from gcpsl.tracking import check_trackers, open_trackers
 
 if TYPE_CHECKING:
     from torch import nn
@@ -64,16 +65,32 @@ class Pieces:
 
 def train(config: Config, pieces: Pieces, display: Display | None = None) -> Result:
     """Train one run in a new folder below `config.run.root`."""
-    training = Training(config, pieces, display or Silent())
-    return training.run(RunFolder.create(config, environment.describe()))
+    training = Training(with_absolute_paths(config), pieces, display or Silent())
+    return training.run(RunFolder.create(training.config, environment.describe()))
 
 
-def resume(path: Path, pieces: Pieces, display: Display | None = None) -> Result:
-    """Continue an interrupted run from its newest checkpoint; it ends as if it had never stopped."""
+def resume(path: Path, pieces: Pieces, display: Display | None = None, moved: Sequence[str] = ()) -> Result:
+    """Continue an interrupted run from its newest checkpoint; it ends as if it had never stopped.
+
+    `moved` says where its data lies now, as in `data.root=/elsewhere`.
+    """
     folder = RunFolder.open(path)
     if folder.read_json("summary.json") is not None:
         raise RunError(f"the run '{folder.name}' has finished already; see it with: gcpsl runs show {path}")
-    return Training(folder.config(), pieces, display or Silent()).run(folder)
+    for change in moved:
+        if change.partition("=")[0] not in ("data.root", "partition.file"):
+            raise ConfigError(
+                f"'{change}' would change the run; resuming takes only data.root=... or partition.file=..."
+            )
+    config = with_absolute_paths(override(folder.config(), *moved))
+    return Training(config, pieces, display or Silent()).run(folder)
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """The same files from whatever folder the run is continued."""
+    root, file = config.data.root, config.partition.file
+    changes = [f"data.root={root.absolute()}"] if root else []
+    return override(config, *changes, *([f"partition.file={file.absolute()}"] if file else []))
 
 
 class Training:
@@ -81,115 +98,129 @@ class Training:
 
     def __init__(self, config: Config, pieces: Pieces, display: Display) -> None:
         self._started = time.perf_counter()
-        self._config = config
+        self._threads_before = torch.get_num_threads()
+        self.config = config
         self._rule = pieces.rule
         self._display = display
+        check_trackers(config)
         self._data = federate(config, pieces.dataset)
         data = self._data
         self._holdings = Holdings.of(data.owners, data.fleet.clients)
         self._clustering = self._cluster(epoch=1)
-        model = models.build(config.model, data.input_shape, data.classes, config.seed, pieces.model)
-        self._sizes = payload_sizes(model)
-        self._refuse_lone_samples(model)
-        self._runtime = make_runtime(Job(config, data, model))
+        self._model = models.build(config.model, data.input_shape, data.classes, config.seed, pieces.model)
+        self._identity = Identity.of(data, self._model, [name for name, piece in vars(pieces).items() if piece])
+        self._sizes = payload_sizes(self._model)
+        self._schedule(epoch=1)
+        self._runtime = make_runtime(Job(config, data, self._model))
         self._records: list[EpochRecord] = []
         self._progress: EpochProgress | None = None
         self._wall_s_before = 0.0
 
     def run(self, folder: RunFolder) -> Result:
         with folder.locked(), StopSignals(self._display) as stop:
+            self._folder, self._stop = folder, stop
+            self._identity.keep(folder)
             self._restore(folder.load_checkpoint())
             folder.keep_epochs([record.to_json() for record in self._records])
-            self._keep_assignment(folder)
+            self._keep_assignment()
             self._setup_s = time.perf_counter() - self._started
-            self._introduce(folder)
-            trackers = open_trackers(self._config, folder, len(self._records) + 1)
+            self._introduce()
+            self._trackers = open_trackers(self.config, folder, len(self._records) + 1, self._display.message)
             self._checkpointed = time.perf_counter()
-            self._stop = stop
+            finished = False
             try:
-                while len(self._records) < self._config.train.epochs:
-                    record = self._epoch(folder)
-                    for tracker in trackers:
-                        tracker.log(record)
+                while len(self._records) < self.config.train.epochs:
+                    self._epoch()
+                finished = True
             except Interrupted:
-                self._save_checkpoint(folder)
-                self._display.close()
-                self._display.message(f"Stopped. Continue with: gcpsl runs resume {folder.path}")
-                return Result(folder.path, tuple(self._records), None)
+                self._save_checkpoint()
             finally:
                 self._display.close()
-                for tracker in trackers:
-                    tracker.close()
-            return self._finish(folder)
+                for tracker in self._trackers:
+                    tracker.close(finished=finished)
+                torch.set_num_threads(self._threads_before)
+            return self._finish() if finished else self._stopped()
+
+    def _stopped(self) -> Result:
+        self._display.message(f"Stopped. Continue with: gcpsl runs resume {self._folder.path}")
+        return Result(self._folder.path, tuple(self._records), None)
 
     def _cluster(self, epoch: int) -> Clustering | None:
         """The assignment for an epoch; None where every workload draws from all clients."""
-        schedule = self._config.schedule
+        schedule = self.config.schedule
         if schedule.draw == "all":
             return None
         redraw = epoch - 1 if schedule.assignment == "redrawn" else 0
         return cluster(
-            self._config.clustering,
+            self.config.clustering,
             self._data.fleet,
             schedule.workloads,
-            self._config.seed,
+            self.config.seed,
             redraw,
             rule=self._rule,
         )
 
-    def _refuse_lone_samples(self, model: models.SplitModel) -> None:
+    def _schedule(self, epoch: int) -> EpochSchedule:
+        assignment, seed = self._assignment(epoch), self.config.seed
+        schedule = epoch_schedule(self.config.schedule, self._holdings, assignment, seed=seed, epoch=epoch)
+        if min(plan.sizes.min() for plan in schedule.plans) == 1:
+            self._refuse_lone_samples()
+        return schedule
+
+    def _refuse_lone_samples(self) -> None:
         """A round of one sample is no batch to a BatchNorm that sees one value per channel."""
-        sizes = np.concatenate([plan.sizes for plan in self._schedule(epoch=1).plans])
-        if sizes.min() > 1:
-            return
         with torch.no_grad():
             try:
-                copy.deepcopy(model.whole()).train()(torch.zeros(1, *self._data.input_shape))
+                copy.deepcopy(self._model.whole()).train()(torch.zeros(1, *self._data.input_shape))
             except ValueError as error:
                 raise ConfigError(
                     f"some rounds have a single sample, which this model's BatchNorm can't train on ({error}); "
-                    f"raise schedule.batch_size (now {self._config.schedule.batch_size}) or lower schedule.workloads"
+                    f"raise schedule.batch_size (now {self.config.schedule.batch_size}) or lower schedule.workloads"
                 ) from None
 
-    def _schedule(self, epoch: int) -> EpochSchedule:
-        assignment, seed = self._assignment(epoch), self._config.seed
-        return epoch_schedule(self._config.schedule, self._holdings, assignment, seed=seed, epoch=epoch)
-
     def _assignment(self, epoch: int) -> IntArray:
-        if self._config.schedule.assignment == "redrawn":
+        if self.config.schedule.assignment == "redrawn":
             self._clustering = self._cluster(epoch)
         if self._clustering is None:
             return np.zeros(self._data.fleet.clients, dtype=np.int64)
         return self._clustering.assignment
 
-    def _epoch(self, folder: RunFolder) -> EpochRecord:
+    def _epoch(self) -> None:
         epoch = len(self._records) + 1
         schedule = self._schedule(epoch)
-        progress = self._progress or EpochProgress.start(self._config.schedule.workloads)
+        progress = self._progress or EpochProgress.start(self.config.schedule.workloads)
         self._progress = progress
         self._display.epoch_started(epoch, sum(schedule.rounds), sum(progress.rounds_done))
-        lr = learning_rate(self._config.optimizer, epoch, self._config.train.epochs)
+        lr = learning_rate(self.config.optimizer, epoch, self.config.train.epochs)
         self._runtime.run_epoch(schedule, lr, progress, self)
         record = self._evaluate(schedule, lr, progress)
         self._records.append(record)
         self._progress = None
-        folder.log_epoch(record.to_json())
+        self._folder.log_epoch(record.to_json())
         if best_record(self._records) is record:
-            self._save_model(folder, "best", record)
+            self._save_model("best", record)
+        for tracker in self._trackers:
+            tracker.log(record)
         self._display.epoch_done(record)
-        if time.perf_counter() - self._checkpointed >= self._config.run.checkpoint_every_s:
-            self._save_checkpoint(folder)
-        return record
+        self._checkpoint_if_due()
 
     def rounds_done(self, loss: float, rounds: int) -> None:
-        if not math.isfinite(loss):
-            raise RunError(
-                f"the loss became {loss} in epoch {len(self._records) + 1}: training has diverged; "
-                f"start again with a lower optimizer.lr (now {self._config.optimizer.lr:g})"
-            )
+        self._refuse_divergence(loss)
         self._display.rounds_done(loss, rounds)
         if self._stop.asked:
             raise Interrupted
+        self._checkpoint_if_due()
+
+    def _refuse_divergence(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise RunError(
+                f"the loss became {loss} in epoch {len(self._records) + 1}: training has diverged; "
+                f"start again with a lower optimizer.lr (now {self.config.optimizer.lr:g})"
+            )
+
+    def _checkpoint_if_due(self) -> None:
+        if time.perf_counter() - self._checkpointed >= self.config.run.checkpoint_every_s:
+            self._save_checkpoint()
 
     def _evaluate(self, schedule: EpochSchedule, lr: float, progress: EpochProgress) -> EpochRecord:
         started = time.perf_counter()
@@ -199,10 +230,11 @@ class Training:
         validated = time.perf_counter()
         test = self._runtime.evaluate("test")
         tested = time.perf_counter()
+        self._refuse_divergence(test.loss + (validation.loss if validation else 0.0))
         measured = Measured(lr, progress, validation, test, validated - started, tested - validated)
-        return epoch_record(self._config, self._data, self._sizes, schedule, measured)
+        return epoch_record(self.config, self._data, self._sizes, schedule, measured)
 
-    def _save_checkpoint(self, folder: RunFolder) -> None:
+    def _save_checkpoint(self) -> None:
         meta = {
             "records": [record.to_json() for record in self._records],
             "progress": asdict(self._progress) if self._progress else None,
@@ -210,7 +242,7 @@ class Training:
         }
         rounds = sum(sum(record.rounds) for record in self._records)
         rounds += sum(self._progress.rounds_done) if self._progress else 0
-        folder.save_checkpoint(Checkpoint(self._runtime.state(), meta), rounds)
+        self._folder.save_checkpoint(Checkpoint(self._runtime.state(), meta), rounds)
         self._checkpointed = time.perf_counter()
 
     def _restore(self, checkpoint: Checkpoint | None) -> None:
@@ -225,33 +257,33 @@ class Training:
     def _wall_s(self) -> float:
         return self._wall_s_before + time.perf_counter() - self._started
 
-    def _save_model(self, folder: RunFolder, name: str, record: EpochRecord) -> None:
+    def _save_model(self, name: str, record: EpochRecord) -> None:
         about = {"epoch": str(record.epoch), "test_accuracy": str(record.test_accuracy)}
         if record.validation_accuracy is not None:
             about["validation_accuracy"] = str(record.validation_accuracy)
-        about["model"] = self._config.model.model_dump_json()
-        folder.save_model(name, self._runtime.model_state(), about)
+        about["model"] = self.config.model.model_dump_json()
+        self._folder.save_model(name, self._runtime.model_state(), about)
 
-    def _finish(self, folder: RunFolder) -> Result:
-        self._save_model(folder, "model", self._records[-1])
+    def _finish(self) -> Result:
+        self._save_model("model", self._records[-1])
         totals = Totals(
-            run=str(folder.path),
+            run=str(self._folder.path),
             workers=self._runtime.workers,
             setup_s=self._setup_s,
             wall_s=self._wall_s(),
             memory_bytes_max=self._runtime.memory_bytes_max(),
         )
-        summary = summarise(self._config, self._data, self._records, totals)
-        folder.write_json("summary.json", summary.to_json())
-        folder.drop_checkpoints()
+        summary = summarise(self.config, self._data, self._records, totals)
+        self._folder.write_json("summary.json", summary.to_json())
+        self._folder.drop_checkpoints()
         self._display.finished(summary)
-        return Result(folder.path, tuple(self._records), summary)
+        return Result(self._folder.path, tuple(self._records), summary)
 
-    def _keep_assignment(self, folder: RunFolder) -> None:
+    def _keep_assignment(self) -> None:
         """Store the first epoch's clusters; a resumed run keeps those it began with, on whatever machine it goes on."""
-        stored = folder.read_json("assignment.json")
+        stored = self._folder.read_json("assignment.json")
         if stored is None:
-            folder.write_json("assignment.json", self._describe_assignment())
+            self._folder.write_json("assignment.json", self._describe_assignment())
         elif self._clustering is not None:
             clusters = np.array([stored["assignment"][client] for client in self._data.fleet.ids], dtype=np.int64)
             self._clustering = replace(self._clustering, assignment=clusters)
@@ -259,24 +291,24 @@ class Training:
     def _describe_assignment(self) -> dict[str, Any]:
         report = self._clustering.report if self._clustering else None
         return {
-            "rule": self._config.clustering.rule if self._clustering else None,
+            "rule": self.config.clustering.rule if self._clustering else None,
             "objective": asdict(report) if report else None,
             "assignment": dict(zip(self._data.fleet.ids, self._assignment(epoch=1).tolist(), strict=True)),
         }
 
-    def _introduce(self, folder: RunFolder) -> None:
-        fleet, schedule = self._data.fleet, self._config.schedule
+    def _introduce(self) -> None:
+        fleet, schedule = self._data.fleet, self.config.schedule
         self._display.message(
-            f"{self._config.data.name}: {fleet.samples:,} samples on {fleet.clients:,} clients, "
-            f"{schedule.workloads} workloads x batch {schedule.batch_size}, model {self._config.model.name}, "
-            f"on {self._runtime.device}\nrun folder {folder.path}"
+            f"{self.config.data.name}: {fleet.samples:,} samples on {fleet.clients:,} clients, "
+            f"{schedule.workloads} workloads x batch {schedule.batch_size}, model {self.config.model.name}, "
+            f"on {self._runtime.device}\nrun folder {self._folder.path}"
         )
         if self._progress:
             rounds = sum(self._progress.rounds_done)
             self._display.message(f"Resuming in epoch {len(self._records) + 1} after {rounds} rounds")
         elif self._records:
             self._display.message(f"Resuming after epoch {len(self._records)}")
-        self._display.started(self._config.train.epochs, len(self._records))
+        self._display.started(self.config.train.epochs, len(self._records))
 
 
 def learning_rate(config: OptimizerConfig, epoch: int, epochs: int) -> float:

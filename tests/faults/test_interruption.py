@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ SETTINGS = (
     "schedule.synchronise=7",
     "train.epochs=4",
     "runtime.threads=1",
-    "run.checkpoint_every_s=0",
+    "run.checkpoint_every_s=0.05",
 )
 TIMES = ("_s", "speedup_real")
 
@@ -100,3 +101,15 @@ def test_a_stop_signal_writes_a_checkpoint_inside_the_epoch_and_says_how_to_go_o
     assert list((path / "checkpoints").iterdir())
     subprocess.run(gcpsl("runs", "resume", str(path)), check=True, capture_output=True)
     assert_same(path, uninterrupted)
+
+
+def test_a_run_goes_on_when_nobody_reads_its_output(uninterrupted: Path, tmp_path: Path) -> None:
+    words = train_words(tmp_path, "run")
+    for mode in ([], ["--json"]):
+        process = subprocess.Popen([*words, *mode], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait() == 0
+        assert_same(tmp_path / "run", uninterrupted)
+        shutil.rmtree(tmp_path / "run")

@@ -19,7 +19,7 @@ LAYERS = (
     ("data", "sampling", "clustering", "label_search", "models"),
     ("flat", "workload", "fusion", "schedule", "metrics"),
     ("runtimes", "records", "runs", "planner", "planner_advice", "planner_csv", "planner_view"),
-    ("summary", "summary_view", "display", "environment", "signals", "tracking", "planning", "runs_view"),
+    ("summary", "identity", "summary_view", "display", "environment", "signals", "tracking", "planning", "runs_view"),
     ("training",),
     ("api",),
     ("cli", "reference", "__main__", "__init__"),

@@ -64,6 +64,16 @@ def test_runs_are_listed_and_shown(gcpsl: Gcpsl) -> None:
     assert json.loads(gcpsl("runs", "show", "runs/first", "--json").output)["summary"]["epochs"] == 2
 
 
+def test_a_damaged_run_does_not_hide_the_others(gcpsl: Gcpsl, tmp_path: Path) -> None:
+    gcpsl("train", *SMALL, "run.name=good")
+    gcpsl("train", *SMALL, "run.name=bad")
+    (tmp_path / "runs" / "bad" / "epochs.jsonl").write_text("garbage\n")
+    listed = gcpsl("runs", "list").output
+    assert "damaged" in listed
+    assert "finished" in listed
+    assert [run["status"] for run in json.loads(gcpsl("runs", "list", "--json").output)] == ["finished", "damaged"]
+
+
 def test_an_interrupted_run_is_shown_with_the_way_on(gcpsl: Gcpsl, tmp_path: Path) -> None:
     gcpsl("train", *SMALL, "run.name=first", "train.epochs=12")
     (tmp_path / "runs" / "first" / "summary.json").unlink()

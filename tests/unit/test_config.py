@@ -95,7 +95,7 @@ def test_the_resolved_file_reads_back_to_the_same_for_every_setting(tmp_path: Pa
     odd = configs.load(
         None,
         [
-            'run.name="a \\"quoted\\" näme"',
+            'run.name="a \\"quoted\\" näme 🚀\\u007f"',
             "run.targets=[1e-5]",
             'run.track=["tensorboard"]',
             "schedule.synchronise=7",

@@ -6,46 +6,12 @@ import io
 from dataclasses import replace
 
 import pytest
+from conftest import RECORD
 from rich.console import Console
 
 from gcpsl import display
 from gcpsl.display import JsonLines, Lines, Live, RunClock, download_progress, make_display
-from gcpsl.records import EpochRecord
 from gcpsl.summary_view import duration
-
-RECORD = EpochRecord(
-    epoch=1,
-    lr=0.1,
-    loss=0.5,
-    validation_accuracy=90.0,
-    validation_loss=0.4,
-    test_accuracy=91.5,
-    test_loss=0.4,
-    rounds=(3, 4),
-    schedule_rounds=4,
-    participation_ran=0.5,
-    inactivity_ran=0.5,
-    inactivity_bound_clusters=(0.0, 0.0),
-    participation_system=0.5,
-    inactivity_system=0.5,
-    inactivity_bound_system=0.0,
-    model_update_participation=0.9,
-    local_compute_inactivity=0.5,
-    active_client_rounds=10,
-    client_rounds=20,
-    batch_deviation=0.3,
-    speedup_ideal=1.75,
-    efficiency_ideal=0.875,
-    speedup_real=1.0,
-    payload_simulator_bytes=100,
-    payload_real_bytes=50,
-    drift=(0.1,),
-    busy_s=(0.5, 0.5),
-    local_s=1.0,
-    fusion_s=0.1,
-    validation_s=0.1,
-    test_s=0.1,
-)
 
 
 def console(*, terminal: bool) -> tuple[Console, io.StringIO]:

@@ -66,7 +66,10 @@ def test_the_newest_checkpoint_is_read_and_only_two_are_kept(folder: RunFolder) 
     assert folder.load_checkpoint() is None
 
 
-@pytest.mark.parametrize("damage", [b"", b"nonsense that is no tensor file", None])
+NO_META = (2).to_bytes(8, "little") + b"{}"
+
+
+@pytest.mark.parametrize("damage", [b"", b"nonsense that is no tensor file", NO_META, None])
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(folder: RunFolder, damage: bytes | None) -> None:
     folder.save_checkpoint(checkpoint(1), 1)
     folder.save_checkpoint(checkpoint(2), 2)
@@ -127,7 +130,7 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: 
         raise OSError("no space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(RunError, match="no space left on device; mend that"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
@@ -136,3 +139,31 @@ def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: 
 def test_runs_are_listed_oldest_first(small: Callable[..., Config]) -> None:
     made = [RunFolder.create(small(f"run.name={name}"), {}) for name in ("b", "a")]
     assert [run.name for run in list_runs(made[0].path.parent)] == ["b", "a"]
+
+
+def test_what_the_disk_refuses_is_an_error_that_names_the_file(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder.path / "epochs.jsonl").mkdir()
+    with pytest.raises(RunError, match=r"can't write '.*epochs\.jsonl'"):
+        folder.log_epoch({"epoch": 1})
+
+
+def test_a_missing_checkpoints_folder_is_made_again(folder: RunFolder) -> None:
+    (folder.path / "checkpoints").rmdir()
+    folder.save_checkpoint(checkpoint(1), 1)
+    assert folder.load_checkpoint() is not None
+
+
+def test_a_damaged_log_or_a_config_of_another_version_is_an_error_that_names_the_file(folder: RunFolder) -> None:
+    (folder.path / "epochs.jsonl").write_text("garbage\n")
+    with pytest.raises(RunError, match=r"epochs\.jsonl' is damaged"):
+        folder.epochs()
+    (folder.path / "config.toml").write_text("[data]\nnewkey = 1\n")
+    with pytest.raises(RunError, match=r"config\.toml' can't be used by this version: unknown setting"):
+        folder.config()
+
+
+def test_numbers_that_are_none_never_reach_a_file(folder: RunFolder) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        folder.log_epoch({"loss": float("nan")})

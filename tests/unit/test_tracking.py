@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import RECORD
 
 import gcpsl
 from gcpsl.config import Config
 from gcpsl.data import Dataset
 from gcpsl.errors import ConfigError
+from gcpsl.runs import RunFolder
+from gcpsl.tracking import MLflow
 
 
 def test_tensorboard_has_every_epochs_numbers(small: Callable[..., Config], dataset: Dataset) -> None:
@@ -35,6 +39,34 @@ def test_mlflow_has_the_settings_and_every_epochs_numbers(
     assert run.data.params["schedule.workloads"] == "2"
     history = client.get_metric_history(run.info.run_id, "test_accuracy")
     assert [metric.value for metric in history] == pytest.approx([r.test_accuracy for r in result.epochs])
+
+
+def test_an_mlflow_store_that_does_not_answer_is_named_before_a_run_begins(
+    small: Callable[..., Config], dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'no' / 'such.db'}")
+    with pytest.raises(ConfigError, match="set MLFLOW_TRACKING_URI to your server"):
+        gcpsl.train(small('run.track=["mlflow"]'), dataset=dataset)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_training_goes_on_when_mlflow_fails_in_the_middle(
+    small: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow")
+    store = tmp_path / "mlruns"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{store}")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    said: list[str] = []
+    folder = RunFolder.create(small(), {})
+    tracker = MLflow(small(), folder, said.append)
+    shutil.rmtree(store)
+    for _ in range(2):
+        tracker.log(RECORD)
+    tracker.close(finished=True)
+    assert len(said) == 1
+    assert "MLflow failed" in said[0]
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])

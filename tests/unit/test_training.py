@@ -145,13 +145,18 @@ def test_a_model_of_ones_own_is_one_function(small: MakeConfig, dataset: Dataset
 
 
 def test_clients_redrawn_every_epoch_change_clusters(small: MakeConfig, dataset: Dataset) -> None:
-    result = gcpsl.train(
-        small("schedule.assignment=redrawn", "clustering.rule=random", "train.epochs=3"), dataset=dataset
-    )
-    assert (
-        len({record.rounds for record in result.epochs}) > 1
-        or len({record.active_client_rounds for record in result.epochs}) > 1
-    )
+    seen = []
+
+    def note(fleet: Fleet, clusters: int, generator: np.random.Generator) -> IntArray:
+        seen.append(tuple(generator.permutation(np.arange(fleet.clients) % clusters)))
+        return np.array(seen[-1])
+
+    redrawn = ["schedule.assignment=redrawn", "clustering.rule=random", "train.epochs=4"]
+    result = gcpsl.train(small(*redrawn), dataset=dataset, rule=note)
+    assert len(set(seen)) == 4
+    assignment = RunFolder.open(result.path).read_json("assignment.json")
+    assert assignment is not None
+    assert tuple(assignment["assignment"].values()) == seen[0]
 
 
 def test_never_fused_replicas_are_still_evaluated_as_their_average(small: MakeConfig, dataset: Dataset) -> None:
@@ -231,3 +236,71 @@ def test_a_resumed_run_keeps_the_clusters_it_began_with(small: MakeConfig, datas
 
     fresh = gcpsl.train(small(), dataset=dataset, rule=alternate)
     assert [r.test_loss for r in resumed.epochs] == [r.test_loss for r in fresh.epochs]
+
+
+def stopped_run(config: Config, dataset: Dataset | None) -> RunFolder:
+    """A run that was killed once it had been set up."""
+    result = gcpsl.train(config, dataset=dataset)
+    (result.path / "summary.json").unlink()
+    return RunFolder(result.path)
+
+
+def test_a_run_of_ones_own_data_asks_for_it_again(small: MakeConfig, dataset: Dataset) -> None:
+    folder = stopped_run(small(), dataset)
+    with pytest.raises(RunError, match=r"began with a dataset .* gcpsl\.resume\('.*', dataset=\.\.\.\)"):
+        gcpsl.resume(folder.path)
+    assert gcpsl.resume(folder.path, dataset=dataset).finished
+
+
+def test_a_run_is_not_continued_on_other_data_or_another_model(small: MakeConfig, dataset: Dataset) -> None:
+    folder = stopped_run(small(), dataset)
+    with pytest.raises(RunError, match=r"the data of the run .* is not what it began with"):
+        gcpsl.resume(folder.path, dataset=random_dataset(seed=1))
+    config = folder.path / "config.toml"
+    config.write_text(config.read_text().replace('name = "mlp"', 'name = "small_cnn"'))
+    with pytest.raises(RunError, match=r"the model of the run .* is not what it began with"):
+        gcpsl.resume(folder.path, dataset=dataset)
+
+
+def test_moved_data_is_found_where_the_caller_says(
+    small: MakeConfig, dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    train, test = dataset.train, dataset.test
+    np.savez("mine.npz", x_train=train.images, y_train=train.labels, x_test=test.images, y_test=test.labels)
+    folder = stopped_run(small("data.name=npz", "data.root=mine.npz"), None)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert gcpsl.resume(folder.path).finished
+    (folder.path / "summary.json").unlink()
+    (tmp_path / "mine.npz").rename("moved.npz")
+    with pytest.raises(ConfigError, match="would change the run"):
+        gcpsl.resume(folder.path, "optimizer.lr=1")
+    assert gcpsl.resume(folder.path, "data.root=moved.npz").finished
+
+
+def test_training_leaves_the_callers_number_of_threads(small: MakeConfig, dataset: Dataset) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    gcpsl.train(small("runtime.threads=1"), dataset=dataset)
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(before)
+    with pytest.raises(ConfigError, match=r"runtime\.threads = 100000, but this machine has"):
+        gcpsl.train(small("runtime.threads=100000"), dataset=dataset)
+
+
+def test_divergence_in_the_last_update_is_seen_too(small: MakeConfig, dataset: Dataset) -> None:
+    with pytest.raises(RunError, match="diverged"):
+        gcpsl.train(small("optimizer.lr=1e30", "schedule.batch_size=500", "train.epochs=1"), dataset=dataset)
+
+
+def test_lone_samples_of_a_later_epoch_are_refused_as_well(small: MakeConfig) -> None:
+    def make(shape: tuple[int, int, int], classes: int) -> nn.Module:
+        layers = [nn.Flatten(), nn.Linear(math.prod(shape), 16), nn.BatchNorm1d(16), nn.Linear(16, classes)]
+        return nn.Sequential(*layers)
+
+    few = random_dataset(samples=26, classes=2)
+    uneven = ["partition.kind=shards", "partition.shards_per_client=1", "schedule.batch_size=5", "train.epochs=40"]
+    redrawn = ["schedule.assignment=redrawn", "clustering.rule=random", "model.cut=2", "data.validation_fraction=0"]
+    with pytest.raises(ConfigError, match="single sample"):
+        gcpsl.train(small(*uneven, *redrawn, "schedule.batch_size=2"), dataset=few, model=make)

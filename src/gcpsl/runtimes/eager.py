@@ -7,6 +7,7 @@ they run changes nothing; `concurrent` and `sequential` schedules differ here on
 from __future__ import annotations
 
 import math
+import os
 import resource
 import sys
 import time
@@ -31,7 +32,6 @@ from gcpsl.workload import Clients, ReplicaClients, Server, SharedClients, Workl
 
 SIDES = ("client", "server")
 TINY_ROUND_VALUES = 100_000
-USUAL_THREADS = torch.get_num_threads()
 
 
 class EagerRuntime:
@@ -40,7 +40,7 @@ class EagerRuntime:
     def __init__(self, job: Job) -> None:
         config = job.config
         self.device = choose_device(config.runtime)
-        torch.set_num_threads(config.runtime.threads or threads_for(job))
+        torch.set_num_threads(threads_for(job))
         self._config = config
         self._model = job.model
         self._samples = self._on_device(job.data)
@@ -76,7 +76,7 @@ class EagerRuntime:
         ]
         for workload, members in zip(self.workloads, schedule.members, strict=True):
             workload.clients.enrol(members)
-        with torch.random.fork_rng():
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             self._run_phases(schedule, lr, progress, observer)
 
     def _run_phases(self, schedule: EpochSchedule, lr: float, progress: EpochProgress, observer: Observer) -> None:
@@ -108,17 +108,19 @@ class EagerRuntime:
         for t in range(max(phase.start, *progress.rounds_done), phase.stop):
             active = [n for n, plan in enumerate(schedule.plans) if t < plan.rounds]
             rounds = {n: schedule.plans[n].round(t) for n in active}
+            total = 0.0
             for n in active:
                 started = time.perf_counter()
                 self._seed_noise(n, t)
-                loss = float(self.workloads[n].gradients(rounds[n]))
-                self._account(progress, n, loss * rounds[n].size, time.perf_counter() - started)
+                loss = float(self.workloads[n].gradients(rounds[n])) * rounds[n].size
+                self._account(progress, n, loss, time.perf_counter() - started)
+                total += loss
             started = time.perf_counter()
             self._average_gradients({n: rounds[n].size for n in active})
             for workload in self.workloads:
                 workload.update(lr)
             progress.local_s += time.perf_counter() - started
-            observer.rounds_done(loss, len(active))
+            observer.rounds_done(total / sum(plan.size for plan in rounds.values()), len(active))
 
     def _seed_noise(self, n: int, t: int) -> None:
         """What modules draw in a round (dropout) follows from the round, so a resumed epoch draws the same."""
@@ -236,6 +238,11 @@ def choose_device(config: RuntimeConfig) -> torch.device:
 
 
 def threads_for(job: Job) -> int:
-    """One thread where a round is tiny: a second gains little there, and loses much on a machine that is busy."""
+    """What was asked; else one where a round is tiny: a second gains little there, and on a busy machine loses much."""
+    asked, cores = job.config.runtime.threads, os.cpu_count() or 1
+    if asked is not None:
+        if asked > cores:
+            raise ConfigError(f"runtime.threads = {asked}, but this machine has {cores} cores; use at most that")
+        return asked
     values_at_cut = math.prod(job.model.activation_shape) * job.config.schedule.batch_size
-    return 1 if values_at_cut < TINY_ROUND_VALUES else USUAL_THREADS
+    return 1 if values_at_cut < TINY_ROUND_VALUES else torch.get_num_threads()
