@@ -65,8 +65,8 @@ class Pieces:
 
 def train(config: Config, pieces: Pieces, display: Display | None = None) -> Result:
     """Train one run in a new folder below `config.run.root`."""
-    training = Training(with_absolute_paths(config), pieces, display or Silent())
-    return training.run(RunFolder.create(training.config, environment.describe()))
+    training = Training(config, pieces, display or Silent())
+    return training.run(RunFolder.create(with_absolute_paths(config), environment.describe()))
 
 
 def resume(path: Path, pieces: Pieces, display: Display | None = None, moved: Sequence[str] = ()) -> Result:
@@ -82,12 +82,11 @@ def resume(path: Path, pieces: Pieces, display: Display | None = None, moved: Se
             raise ConfigError(
                 f"'{change}' would change the run; resuming takes only data.root=... or partition.file=..."
             )
-    config = with_absolute_paths(override(folder.config(), *moved))
-    return Training(config, pieces, display or Silent()).run(folder)
+    return Training(override(folder.config(), *moved), pieces, display or Silent()).run(folder)
 
 
 def with_absolute_paths(config: Config) -> Config:
-    """The same files from whatever folder the run is continued."""
+    """As it is stored: the same files, from whatever folder the run is continued."""
     root, file = config.data.root, config.partition.file
     changes = [f"data.root={root.absolute()}"] if root else []
     return override(config, *changes, *([f"partition.file={file.absolute()}"] if file else []))
@@ -99,7 +98,7 @@ class Training:
     def __init__(self, config: Config, pieces: Pieces, display: Display) -> None:
         self._started = time.perf_counter()
         self._threads_before = torch.get_num_threads()
-        self.config = config
+        self._config = config
         self._rule = pieces.rule
         self._display = display
         check_trackers(config)
@@ -125,11 +124,11 @@ class Training:
             self._keep_assignment()
             self._setup_s = time.perf_counter() - self._started
             self._introduce()
-            self._trackers = open_trackers(self.config, folder, len(self._records) + 1, self._display.message)
+            self._trackers = open_trackers(self._config, folder, len(self._records) + 1, self._display.message)
             self._checkpointed = time.perf_counter()
             finished = False
             try:
-                while len(self._records) < self.config.train.epochs:
+                while len(self._records) < self._config.train.epochs:
                     self._epoch()
                 finished = True
             except Interrupted:
@@ -147,22 +146,22 @@ class Training:
 
     def _cluster(self, epoch: int) -> Clustering | None:
         """The assignment for an epoch; None where every workload draws from all clients."""
-        schedule = self.config.schedule
+        schedule = self._config.schedule
         if schedule.draw == "all":
             return None
         redraw = epoch - 1 if schedule.assignment == "redrawn" else 0
         return cluster(
-            self.config.clustering,
+            self._config.clustering,
             self._data.fleet,
             schedule.workloads,
-            self.config.seed,
+            self._config.seed,
             redraw,
             rule=self._rule,
         )
 
     def _schedule(self, epoch: int) -> EpochSchedule:
-        assignment, seed = self._assignment(epoch), self.config.seed
-        schedule = epoch_schedule(self.config.schedule, self._holdings, assignment, seed=seed, epoch=epoch)
+        assignment, seed = self._assignment(epoch), self._config.seed
+        schedule = epoch_schedule(self._config.schedule, self._holdings, assignment, seed=seed, epoch=epoch)
         if min(plan.sizes.min() for plan in schedule.plans) == 1:
             self._refuse_lone_samples()
         return schedule
@@ -175,11 +174,11 @@ class Training:
             except ValueError as error:
                 raise ConfigError(
                     f"some rounds have a single sample, which this model's BatchNorm can't train on ({error}); "
-                    f"raise schedule.batch_size (now {self.config.schedule.batch_size}) or lower schedule.workloads"
+                    f"raise schedule.batch_size (now {self._config.schedule.batch_size}) or lower schedule.workloads"
                 ) from None
 
     def _assignment(self, epoch: int) -> IntArray:
-        if self.config.schedule.assignment == "redrawn":
+        if self._config.schedule.assignment == "redrawn":
             self._clustering = self._cluster(epoch)
         if self._clustering is None:
             return np.zeros(self._data.fleet.clients, dtype=np.int64)
@@ -188,10 +187,10 @@ class Training:
     def _epoch(self) -> None:
         epoch = len(self._records) + 1
         schedule = self._schedule(epoch)
-        progress = self._progress or EpochProgress.start(self.config.schedule.workloads)
+        progress = self._progress or EpochProgress.start(self._config.schedule.workloads)
         self._progress = progress
         self._display.epoch_started(epoch, sum(schedule.rounds), sum(progress.rounds_done))
-        lr = learning_rate(self.config.optimizer, epoch, self.config.train.epochs)
+        lr = learning_rate(self._config.optimizer, epoch, self._config.train.epochs)
         self._runtime.run_epoch(schedule, lr, progress, self)
         record = self._evaluate(schedule, lr, progress)
         self._records.append(record)
@@ -215,11 +214,11 @@ class Training:
         if not math.isfinite(loss):
             raise RunError(
                 f"the loss became {loss} in epoch {len(self._records) + 1}: training has diverged; "
-                f"start again with a lower optimizer.lr (now {self.config.optimizer.lr:g})"
+                f"start again with a lower optimizer.lr (now {self._config.optimizer.lr:g})"
             )
 
     def _checkpoint_if_due(self) -> None:
-        if time.perf_counter() - self._checkpointed >= self.config.run.checkpoint_every_s:
+        if time.perf_counter() - self._checkpointed >= self._config.run.checkpoint_every_s:
             self._save_checkpoint()
 
     def _evaluate(self, schedule: EpochSchedule, lr: float, progress: EpochProgress) -> EpochRecord:
@@ -232,7 +231,7 @@ class Training:
         tested = time.perf_counter()
         self._refuse_divergence(test.loss + (validation.loss if validation else 0.0))
         measured = Measured(lr, progress, validation, test, validated - started, tested - validated)
-        return epoch_record(self.config, self._data, self._sizes, schedule, measured)
+        return epoch_record(self._config, self._data, self._sizes, schedule, measured)
 
     def _save_checkpoint(self) -> None:
         meta = {
@@ -261,7 +260,7 @@ class Training:
         about = {"epoch": str(record.epoch), "test_accuracy": str(record.test_accuracy)}
         if record.validation_accuracy is not None:
             about["validation_accuracy"] = str(record.validation_accuracy)
-        about["model"] = self.config.model.model_dump_json()
+        about["model"] = self._config.model.model_dump_json()
         self._folder.save_model(name, self._runtime.model_state(), about)
 
     def _finish(self) -> Result:
@@ -273,7 +272,7 @@ class Training:
             wall_s=self._wall_s(),
             memory_bytes_max=self._runtime.memory_bytes_max(),
         )
-        summary = summarise(self.config, self._data, self._records, totals)
+        summary = summarise(self._config, self._data, self._records, totals)
         self._folder.write_json("summary.json", summary.to_json())
         self._folder.drop_checkpoints()
         self._display.finished(summary)
@@ -291,16 +290,16 @@ class Training:
     def _describe_assignment(self) -> dict[str, Any]:
         report = self._clustering.report if self._clustering else None
         return {
-            "rule": self.config.clustering.rule if self._clustering else None,
+            "rule": self._config.clustering.rule if self._clustering else None,
             "objective": asdict(report) if report else None,
             "assignment": dict(zip(self._data.fleet.ids, self._assignment(epoch=1).tolist(), strict=True)),
         }
 
     def _introduce(self) -> None:
-        fleet, schedule = self._data.fleet, self.config.schedule
+        fleet, schedule = self._data.fleet, self._config.schedule
         self._display.message(
-            f"{self.config.data.name}: {fleet.samples:,} samples on {fleet.clients:,} clients, "
-            f"{schedule.workloads} workloads x batch {schedule.batch_size}, model {self.config.model.name}, "
+            f"{self._config.data.name}: {fleet.samples:,} samples on {fleet.clients:,} clients, "
+            f"{schedule.workloads} workloads x batch {schedule.batch_size}, model {self._config.model.name}, "
             f"on {self._runtime.device}\nrun folder {self._folder.path}"
         )
         if self._progress:
@@ -308,7 +307,7 @@ class Training:
             self._display.message(f"Resuming in epoch {len(self._records) + 1} after {rounds} rounds")
         elif self._records:
             self._display.message(f"Resuming after epoch {len(self._records)}")
-        self._display.started(self.config.train.epochs, len(self._records))
+        self._display.started(self._config.train.epochs, len(self._records))
 
 
 def learning_rate(config: OptimizerConfig, epoch: int, epochs: int) -> float:
