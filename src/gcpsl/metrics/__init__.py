@@ -1,7 +1,7 @@
 """What the paper measures: pure functions over plans, counts and histories. Torch-free; knows no runtime."""
 
 from gcpsl.metrics.deviation import batch_deviation
-from gcpsl.metrics.expected import absence, expected_deviation, expected_participation
+from gcpsl.metrics.expected import expected_deviation, expected_participation
 from gcpsl.metrics.participation import InactivityBounds, Participation, inactivity_bounds, observed
 from gcpsl.metrics.payload import Payload, PayloadSizes, epoch_payload, fusion_bytes, fusions_per_epoch
 from gcpsl.metrics.schedule import Schedule
@@ -15,7 +15,6 @@ __all__ = [
     "Payload",
     "PayloadSizes",
     "Schedule",
-    "absence",
     "batch_deviation",
     "crossing",
     "epoch_payload",

@@ -8,17 +8,18 @@ never samples.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from gcpsl.fleet import IntArray
 from gcpsl.metrics.participation import Participation
 from gcpsl.metrics.schedule import Schedule
-from gcpsl.sampling import batch_sizes
 
 FloatArray = NDArray[np.float64]
+
+CHUNK_VALUES = 2**21
+SURELY_PRESENT = -40.0
+"""An absence of exp(-40) or less leaves a presence of 1 in float64."""
 
 
 def expected_participation(counts: IntArray, assignment: IntArray, batch_size: int) -> Participation:
@@ -32,10 +33,8 @@ def expected_participation(counts: IntArray, assignment: IntArray, batch_size: i
     rounds, active = [], 0.0
     for owned in by_cluster:
         sizes, times = _sizes(int(owned.sum()), batch_size)
-        rounds.append(int(times.sum()))
-        active += sum(
-            repeat * _clients_present(owned, int(size)) for size, repeat in zip(sizes, times.tolist(), strict=True)
-        )
+        rounds.append(sum(times))
+        active += sum(repeat * _clients_present(owned, size) for size, repeat in zip(sizes, times, strict=True))
     return Participation(Schedule(tuple(rounds)), tuple(members.tolist()), batch_size, active)
 
 
@@ -47,38 +46,42 @@ def expected_deviation(histograms: IntArray, batch_size: int) -> float:
         for size, repeat in zip(*_sizes(int(row.sum()), batch_size), strict=True):
             shares = np.arange(size + 1) / size
             distance = np.abs(shares - target[:, None])
-            total += int(repeat) * float((_hypergeometric(row, int(size)) * distance).sum())
-            batches += int(repeat)
+            total += repeat * float((_hypergeometric(row, size) * distance).sum())
+            batches += repeat
     return total / batches
 
 
-def absence(counts: IntArray, batch: int) -> FloatArray:
-    """The probability that each client has no sample in a batch drawn from all their samples together."""
-    total = int(counts.sum())
-    assert 0 < batch <= total
-    distinct, where = np.unique(counts, return_inverse=True)
-    return np.array([_absent(total, int(count), batch) for count in distinct])[where]
-
-
 def _clients_present(counts: IntArray, batch: int) -> float:
-    total = int(counts.sum())
+    """How many clients are expected to have a sample in a batch drawn from all their samples together."""
     distinct, clients = np.unique(counts, return_counts=True)
-    absent = np.array([_absent(total, int(count), batch) for count in distinct])
-    return float(clients @ (1 - absent))
+    return float(clients @ -np.expm1(_log_absence(distinct, int(counts.sum()), batch)))
 
 
-def _absent(total: int, count: int, batch: int) -> float:
-    """C(total - count, batch) / C(total, batch)."""
-    others = total - count
-    if batch > others:
-        return 0.0
-    lg = math.lgamma
-    return math.exp(lg(others + 1) - lg(others - batch + 1) - lg(total + 1) + lg(total - batch + 1))
+def _log_absence(counts: IntArray, total: int, batch: int) -> FloatArray:
+    """log(C(total - count, batch) / C(total, batch)), -inf where too few other samples are left to fill the batch.
+
+    The ratio is the product over i < batch of 1 - count / (total - i); batch and count may change places, and the
+    fewer factors are taken. Logs of factorials would lose all digits against each other in a large fleet.
+    """
+    fewer, more = np.minimum(counts, batch)[:, None], np.maximum(counts, batch)[:, None]
+    logs = np.zeros(len(counts))
+    factors = int(fewer.max())
+    step = max(1, CHUNK_VALUES // len(counts))
+    for start in range(0, factors, step):
+        i = np.arange(start, min(start + step, factors))
+        drawn = np.where(i < fewer, more / (total - i), 0.0)
+        with np.errstate(divide="ignore"):
+            logs += np.log1p(-np.minimum(drawn, 1.0)).sum(axis=1)
+        if logs.max() < SURELY_PRESENT:
+            break
+    return logs
 
 
-def _sizes(samples: int, batch_size: int) -> tuple[IntArray, IntArray]:
-    """The distinct batch sizes of an epoch (at most two) and how often each occurs."""
-    return np.unique(batch_sizes(samples, batch_size), return_counts=True)
+def _sizes(samples: int, batch_size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The distinct sizes of an epoch's batches (at most two, see `sampling.batch_sizes`) and how often each occurs."""
+    batches = -(-samples // batch_size)
+    size, larger = divmod(samples, batches)
+    return ((size, size + 1), (batches - larger, larger)) if larger else ((size,), (batches,))
 
 
 def _hypergeometric(row: IntArray, batch: int) -> FloatArray:
@@ -90,7 +93,8 @@ def _hypergeometric(row: IntArray, batch: int) -> FloatArray:
     x = np.arange(batch + 1)
     possible = (x <= own) & (batch - x <= others)
     taken = x[:-1]
-    ratio = (own - taken) * (batch - taken) / ((taken + 1) * np.maximum(others - batch + taken + 1, 1))
+    # two quotients, since a product of counts can leave the int64 range
+    ratio = (own - taken) / (taken + 1) * ((batch - taken) / np.maximum(others - batch + taken + 1, 1))
     steps = np.log(np.maximum(ratio, np.finfo(np.float64).tiny))
     logs = np.concatenate([np.zeros((len(row), 1)), np.cumsum(steps, axis=1)], axis=1)
     logs = np.where(possible, logs, -np.inf)

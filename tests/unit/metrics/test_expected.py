@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from gcpsl.fleet import IntArray
 from gcpsl.metrics import (
-    absence,
     batch_deviation,
     expected_deviation,
     expected_participation,
@@ -21,21 +20,32 @@ from gcpsl.metrics import (
 )
 from gcpsl.sampling import EpochPlan, Holdings, batch_sizes, epoch_plan
 
-small_counts = st.lists(st.integers(1, 9), min_size=1, max_size=7)
 
-
-@given(counts=small_counts, data=st.data())
-def test_absence_is_the_ratio_of_binomials(counts: list[int], data: st.DataObject) -> None:
+@given(counts=st.lists(st.integers(1, 300), min_size=1, max_size=7), batch_size=st.integers(1, 400))
+def test_expected_active_clients_are_ratios_of_binomials(counts: list[int], batch_size: int) -> None:
     total = sum(counts)
-    batch = data.draw(st.integers(1, total))
-    exact = [float(Fraction(comb(total - count, batch), comb(total, batch))) for count in counts]
-    assert absence(np.array(counts), batch) == pytest.approx(exact, rel=1e-12, abs=1e-15)
+    exact = sum(
+        1 - Fraction(comb(total - count, size), comb(total, size))
+        for size in batch_sizes(total, batch_size).tolist()
+        for count in counts
+    )
+    result = expected_participation(np.array(counts), np.zeros(len(counts), np.int64), batch_size)
+    assert result.active == pytest.approx(float(exact), rel=1e-12)
 
 
-def test_absence_stays_accurate_with_a_hundred_million_samples() -> None:
-    count, others, batch = 1_000_000, 99_000_000, 64
-    exact = float(Fraction(comb(others, batch), comb(count + others, batch)))
-    assert absence(np.array([count, others]), batch)[0] == pytest.approx(exact, rel=1e-5)
+def test_nothing_is_lost_with_a_hundred_million_samples() -> None:
+    counts, batch = (1, 1_000_000, 98_999_999), 64
+    total = sum(counts)
+    expected = expected_participation(np.array(counts), np.zeros(3, np.int64), batch)
+    exact = sum(1 - Fraction(comb(total - count, batch), comb(total, batch)) for count in counts)
+    assert expected.active / expected.schedule.rounds_max == pytest.approx(float(exact), rel=1e-12)
+
+
+def test_the_deviation_of_a_huge_cluster_is_that_of_draws_with_replacement() -> None:
+    """Products of its counts lie far outside the range of int64."""
+    binomial = [comb(2, drawn) / 4 for drawn in range(3)]
+    with_replacement = sum(p * 2 * abs(drawn / 2 - 0.5) for drawn, p in enumerate(binomial))
+    assert expected_deviation(np.array([[10**17, 10**17]]), 2) == pytest.approx(with_replacement)
 
 
 @given(counts=st.lists(st.integers(1, 4), min_size=2, max_size=4), batch_size=st.integers(1, 6))
