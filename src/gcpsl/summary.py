@@ -40,16 +40,17 @@ def epoch_record(
 ) -> EpochRecord:
     """Everything that is known of an epoch once it has been evaluated."""
     progress, validation = measured.progress, measured.validation
-    took_part = _participation(config, schedule)
+    shared = config.schedule.draw == "all"
+    took_part = _participation(config, schedule, shared=shared)
     rounds = Schedule(schedule.rounds)
     payload = epoch_payload(
         sizes,
         data.fleet.samples,
-        took_part,
+        _participation(config, schedule, shared=shared and schedule.lockstep),
         workloads=config.schedule.workloads,
         fusions=fusions_per_epoch(config.schedule.synchronise, rounds.rounds_max),
+        clients=data.fleet.clients,
     )
-    shared = config.schedule.draw == "all"
     return EpochRecord(
         epoch=schedule.epoch,
         lr=measured.lr,
@@ -85,8 +86,12 @@ def epoch_record(
     )
 
 
-def _participation(config: Config, schedule: EpochSchedule) -> Participation:
-    if config.schedule.draw == "all":
+def _participation(config: Config, schedule: EpochSchedule, *, shared: bool) -> Participation:
+    """With `shared`, shares of one draw are one workload; else each counts by itself, for all its clients.
+
+    The latter is what their payload follows: unless they step together, each trains a client segment of its own.
+    """
+    if shared:
         clients = [len(schedule.members[0])]
         batch = config.schedule.workloads * config.schedule.batch_size
         return observed(schedule.plans, clients, batch, shared=True)

@@ -178,6 +178,19 @@ def test_payload_follows_from_the_split_model(small: MakeConfig, dataset: Datase
     assert record.payload_real_bytes == real
 
 
+def test_replicas_that_all_draw_from_everyone_pay_for_a_segment_each(small: MakeConfig, dataset: Dataset) -> None:
+    """Unless they step together: then all clients share one segment, and there is nothing to fuse."""
+    config = small("schedule.draw=all")
+    sizes = payload_sizes(build(config.model, (1, 8, 8), 4, 0))
+    apart = gcpsl.train(config, dataset=dataset).epochs[0]
+    together = gcpsl.train(small("schedule.draw=all", "schedule.synchronise=step"), dataset=dataset).epochs[0]
+    fusion = 2 * 2 * (sizes.model_bytes + sizes.norm_state_bytes) + 8 * sizes.client_bytes
+    updates = sum(apart.rounds) * 8
+    activations = 4 * sizes.activation_bytes * 216
+    assert apart.payload_simulator_bytes == activations + 4 * sizes.client_bytes * updates + fusion
+    assert together.payload_simulator_bytes == activations + 4 * sizes.client_bytes * updates / 2
+
+
 def test_a_finished_run_is_not_resumed(small: MakeConfig, dataset: Dataset) -> None:
     result = gcpsl.train(small(), dataset=dataset)
     with pytest.raises(RunError, match="has finished already"):

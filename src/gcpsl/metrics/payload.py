@@ -70,11 +70,20 @@ def fusions_per_epoch(synchronise: str | int, rounds_max: int) -> int:
 
 
 def epoch_payload(
-    sizes: PayloadSizes, samples: int, participation: Participation, *, workloads: int, fusions: int
+    sizes: PayloadSizes,
+    samples: int,
+    participation: Participation,
+    *,
+    workloads: int,
+    fusions: int,
+    clients: int | None = None,
 ) -> Payload:
-    """Both payloads of an epoch with this participation (observed or expected) and so many fusions."""
+    """Both payloads of an epoch with this participation (observed or expected) and so many fusions.
+
+    `clients` is K, needed only where every workload has all clients, so that the participation counts each N times.
+    """
     active, client_rounds = participation.active, participation.client_rounds
-    fused = fusions * fusion_bytes(sizes, workloads, participation.clients)
+    fused = fusions * fusion_bytes(sizes, workloads, clients or participation.clients)
     activations = sizes.activation_bytes * samples
     return Payload(
         simulator_bytes=4 * activations + 4 * sizes.client_bytes * client_rounds + fused,
