@@ -10,11 +10,13 @@ import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gcpsl.config import ClusteringConfig
-from gcpsl.errors import ConfigError, nearest
+from gcpsl.errors import ConfigError, GcpslError, nearest
 from gcpsl.fleet import Fleet, IntArray
 from gcpsl.label_search import Optimum, Search, weighted_divergence
 from gcpsl.plugins import resolve
@@ -84,9 +86,11 @@ def cluster(
     start_s = time.perf_counter()
     if rule is None and config.rule == "label_aware":
         return _searched(label_aware(config, fleet, clusters), fleet, start_s)
-    chosen = rule or _named(config.rule)
-    proposed = chosen(fleet, clusters, stream(seed, Purpose.CLUSTERING, redraw))
-    assignment = _checked(proposed, fleet, clusters, getattr(chosen, "__name__", config.rule))
+    generator = stream(seed, Purpose.CLUSTERING, redraw)
+    if rule is None and config.rule in _RULES:
+        assignment = _RULES[config.rule](fleet, clusters, generator)
+    else:
+        assignment = _own_rule(rule or _named(config.rule), fleet, clusters, generator)
     report = None
     if fleet.histograms is not None:
         reached = objective(fleet, assignment, clusters)
@@ -224,8 +228,6 @@ def _searched(search: Search, fleet: Fleet, start_s: float) -> Clustering:
 
 
 def _named(rule: str) -> Rule:
-    if rule in _RULES:
-        return _RULES[rule]
     if ":" not in rule:
         raise ConfigError(
             f"unknown clustering.rule '{rule}': {nearest(rule, _DISCLOSES)} (your own: package.module:function)"
@@ -233,13 +235,27 @@ def _named(rule: str) -> Rule:
     return resolve(rule, "clustering.rule")
 
 
-def _checked(proposed: object, fleet: Fleet, clusters: int, name: str) -> IntArray:
-    """A rule's answer as an assignment; a rule of the user's own may have got it wrong."""
+def _own_rule(rule: Rule, fleet: Fleet, clusters: int, generator: np.random.Generator) -> IntArray:
+    """What a rule of the user's own answers; it may take other arguments, fail, or answer wrongly."""
+    name = getattr(rule, "__name__", type(rule).__name__)
+    try:
+        proposed = np.asarray(rule(fleet, clusters, generator))
+    except GcpslError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"the clustering rule '{name}' failed: {type(error).__name__}: {error}; "
+            "it is called as rule(fleet, clusters, generator) and must return each client's cluster"
+        ) from error
+    return _checked(proposed, fleet, clusters, name)
+
+
+def _checked(assignment: NDArray[Any], fleet: Fleet, clusters: int, name: str) -> IntArray:
+    """The answer as an assignment that leaves no cluster empty."""
     wanted = (
         f"the clustering rule '{name}' must return one cluster, 0 to {clusters - 1}, "
         f"for each of {fleet.clients} clients"
     )
-    assignment = np.asarray(proposed)
     if assignment.shape != (fleet.clients,):
         raise ConfigError(f"{wanted}; it returned an array of shape {assignment.shape}")
     if assignment.dtype.kind not in "iu":

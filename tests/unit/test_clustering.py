@@ -180,6 +180,14 @@ def test_what_a_rule_of_ones_own_gets_wrong_is_said(answer: list[int], complaint
         cluster(RANDOM, counts_only([1, 1, 1]), 2, seed=0, rule=mistaken)
 
 
+def test_a_rule_of_ones_own_that_fails_is_named_with_how_it_is_called() -> None:
+    def forgetful(fleet: Fleet, clusters: int, generator: np.random.Generator) -> IntArray:
+        raise KeyError("sizes")
+
+    with pytest.raises(ConfigError, match=r"'forgetful' failed: KeyError: 'sizes'; it is called as rule"):
+        cluster(RANDOM, counts_only([1, 1, 1]), 2, seed=0, rule=forgetful)
+
+
 def test_an_unknown_rule_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match=r"size_balance.*did you mean 'size_balanced'"):
         cluster(ClusteringConfig(rule="size_balance"), counts_only([1, 1]), 2, seed=0)

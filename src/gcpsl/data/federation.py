@@ -46,6 +46,11 @@ class FederatedData:
 def federate(config: Config, dataset: Dataset | None = None) -> FederatedData:
     """Loads the data unless `dataset` is given, holds out the validation split, and deals the rest to clients."""
     source = load(config.data) if dataset is None else dataset
+    if not isinstance(source, Dataset):
+        raise DataError(
+            f"dataset is a {type(source).__name__}; it must be a gcpsl.data.Dataset "
+            "(gcpsl.data.from_torch makes one of PyTorch datasets)"
+        )
     _refuse_wide_padding(config, source)
     kept, held_out = _split(len(source.train), config.data.validation_fraction, config.seed)
     dealt = partition(config.partition, source.train.labels, source.classes, config.seed, kept)

@@ -13,7 +13,7 @@ from gcpsl.data.digits import digits
 from gcpsl.data.fashion_mnist import fashion_mnist
 from gcpsl.data.folders import data_root
 from gcpsl.data.npz import npz
-from gcpsl.errors import ConfigError, DataError, nearest
+from gcpsl.errors import ConfigError, DataError, GcpslError, nearest
 
 LOADERS: dict[str, Callable[[Path], Dataset]] = {
     "digits": lambda _: digits(),
@@ -33,7 +33,16 @@ def load(config: DataConfig) -> Dataset:
             f"data.name = '{config.name}' is not a data set: {nearest(config.name, LOADERS)} "
             "(or package.module:function for your own)"
         )
-    dataset = plugins.resolve(config.name, "data.name")()
+    make = plugins.resolve(config.name, "data.name")
+    try:
+        dataset = make()
+    except GcpslError:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"data.name = '{config.name}' failed: {type(error).__name__}: {error}; "
+            "it is called without arguments and must return a gcpsl.data.Dataset"
+        ) from error
     if not isinstance(dataset, Dataset):
         raise DataError(
             f"data.name = '{config.name}' returned a {type(dataset).__name__}; "

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -71,6 +72,11 @@ def test_nothing_need_be_held_out() -> None:
     data = federate(config, toy())
     assert (len(data.train), len(data.validation)) == (1000, 0)
     assert data.fleet.counts.tolist() == [1] * 1000
+
+
+def test_a_stranger_in_place_of_a_dataset_is_refused() -> None:
+    with pytest.raises(DataError, match=r"dataset is a list; it must be a gcpsl.data.Dataset .*from_torch"):
+        federate(Config(), cast(Dataset, [1, 2]))
 
 
 def test_holding_everything_out_is_refused() -> None:

@@ -54,10 +54,13 @@ def test_a_users_function_makes_the_data(tmp_path: Path, monkeypatch: pytest.Mon
         "part = Samples(np.zeros((3, 1, 2, 2), np.uint8), np.arange(3))\n"
         "def make():\n    return Dataset('m', 3, part, part)\n"
         "def wrong():\n    return [1, 2]\n"
+        "def broken():\n    return {}['path']\n"
     )
     assert load(config("my_data_source:make")).classes == 3
     with pytest.raises(DataError, match=r"'my_data_source:wrong' returned a list; it must return a gcpsl.data.Dataset"):
         load(config("my_data_source:wrong"))
+    with pytest.raises(DataError, match=r"'my_data_source:broken' failed: KeyError: 'path'; it is called without"):
+        load(config("my_data_source:broken"))
 
 
 def test_the_root_is_the_setting_then_the_environment_then_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
