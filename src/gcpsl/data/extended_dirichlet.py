@@ -14,10 +14,18 @@ from gcpsl.errors import DataError
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
 
 SUPPORT_REDRAWS_MAX = 10_000
 SIZE_REDRAWS_MAX = 1000
 LI_LYU_SAMPLES_MIN = 10
+ALPHA_MAX = 1e300
+"""The shares of such a draw are equal to the last digit, and the sums that make them stay finite."""
+
+
+def dirichlet_shares(clients: int, alpha: float, generator: np.random.Generator) -> FloatArray:
+    """One symmetric Dirichlet draw, for any alpha above 0; a huge one gives equal shares."""
+    return generator.dirichlet(np.full(clients, min(alpha, ALPHA_MAX)))
 
 
 def gpsl(
@@ -32,8 +40,7 @@ def gpsl(
     owners = np.empty(len(labels), np.int64)
     for label in range(classes):
         own, holders = np.flatnonzero(labels == label), np.flatnonzero(holds_km[:, label])
-        shares = generator.dirichlet(np.full(len(holders), alpha))
-        owners[own] = generator.choice(holders, len(own), p=shares)
+        owners[own] = generator.choice(holders, len(own), p=dirichlet_shares(len(holders), alpha, generator))
     return owners
 
 
@@ -119,7 +126,7 @@ def _li_lyu_counts(
     counts_km = np.zeros((clients, classes), np.int64)
     sizes = np.zeros(clients, np.int64)
     for label in range(classes):
-        shares = generator.dirichlet(np.full(clients, alpha))
+        shares = dirichlet_shares(clients, alpha, generator)
         shares[~holds_km[:, label] | (sizes * clients >= class_sizes.sum())] = 0
         if shares.sum() == 0:
             return np.zeros_like(counts_km)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcpsl.config import PartitionConfig
-from gcpsl.data.extended_dirichlet import gpsl, li_lyu
+from gcpsl.data.extended_dirichlet import dirichlet_shares, gpsl, li_lyu
 from gcpsl.data.partition_file import read_partition
 from gcpsl.errors import DataError
 from gcpsl.seeds import Purpose, stream
@@ -66,7 +66,7 @@ def dirichlet(clients: int, alpha: float, labels: IntArray, classes: int, genera
     owners = np.empty(len(labels), np.int64)
     for _ in range(REDRAWS_MAX):
         for own in members:
-            owners[own] = generator.choice(clients, len(own), p=generator.dirichlet(np.full(clients, alpha)))
+            owners[own] = generator.choice(clients, len(own), p=dirichlet_shares(clients, alpha, generator))
         if np.bincount(owners, minlength=clients).all():
             return owners
     raise DataError(
