@@ -5,7 +5,7 @@ Looks at a fleet's counts and histograms only; `picture.py` draws the same as an
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -60,10 +60,6 @@ class PartitionSummary:
     samples_per_client: Spread
     classes_per_client: Spread
     clients_per_class: tuple[int, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values, ready for `json.dumps`."""
-        return asdict(self)
 
 
 def summarise(config: Config, data: FederatedData) -> PartitionSummary:

@@ -91,7 +91,6 @@ class Participation:
 class InactivityBounds:
     """The least inactivity that the paper's equations allow, whatever is drawn."""
 
-    gpsl: float
     clusters: tuple[float, ...]
     system: float
 
@@ -102,10 +101,9 @@ class InactivityBounds:
 
 
 def inactivity_bounds(cluster_clients: Sequence[int], batch_size: int) -> InactivityBounds:
-    """max(0, 1 - B/K) for one workload over all, 1 - B/|C_n| in each cluster, 1 - N*B/K for the system."""
+    """1 - B/|C_n| in each cluster and 1 - N*B/K for the system, where that is above 0."""
     clients, workloads = sum(cluster_clients), len(cluster_clients)
     return InactivityBounds(
-        gpsl=max(0.0, 1 - batch_size / clients),
         clusters=tuple(max(0.0, 1 - batch_size / members) for members in cluster_clients),
         system=max(0.0, 1 - workloads * batch_size / clients),
     )
