@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports triton: kernels then run on the CPU
+
 from gcpsl import config as configs
 from gcpsl.config import Config
 from gcpsl.data import Dataset, Samples

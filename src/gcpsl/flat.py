@@ -7,12 +7,15 @@ an all-reduce is one call. Knows nothing of clusters or of which side of the cut
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from gcpsl.config import OptimizerConfig
+
+ALIGNMENT = 64  # elements
 
 
 class FlatSegment:
@@ -20,33 +23,44 @@ class FlatSegment:
 
     def __init__(self, module: nn.Module, optimizer: OptimizerConfig, *, channels_last: bool) -> None:
         self.module = copy.deepcopy(module)
-        parameters = [p for p in self.module.parameters() if p.requires_grad]
+        self._channels_last = channels_last
+        self._own = [p for p in self.module.parameters() if p.requires_grad]
         buffers = list(self.module.named_buffers())
-        self.parameters = nn.Parameter(_gather(parameters, channels_last))
-        self.gradients = torch.zeros_like(self.parameters)
-        self.parameters.grad = self.gradients
-        values, gradients = self.parameters.detach(), self.gradients
-        for parameter, value, grad in zip(
-            parameters,
-            _views(values, parameters, channels_last),
-            _views(gradients, parameters, channels_last),
-            strict=True,
-        ):
-            parameter.data = value
-            parameter.grad = grad
-        self.norm_state = self._own_buffers(buffers, torch.is_floating_point)
-        self.counters = self._own_buffers(buffers, lambda tensor: not tensor.is_floating_point())
+        self._state_names = [name for name, tensor in buffers if tensor.is_floating_point()]
+        self._counter_names = [name for name, tensor in buffers if not tensor.is_floating_point()]
+        self.parameters = nn.Parameter(_gather(self._own, channels_last))
+        self._bind(
+            torch.zeros_like(self.parameters), *map(self._flat_buffers, (self._state_names, self._counter_names))
+        )
         self.optimizer = make_optimizer(self.parameters, optimizer)
 
-    def _own_buffers(self, buffers: Iterable[tuple[str, Tensor]], kind: Callable[[Tensor], bool]) -> Tensor:
-        """Move the module's buffers of one kind into one flat tensor."""
-        chosen = [(name, tensor) for name, tensor in buffers if kind(tensor)]
-        tensors = [tensor for _, tensor in chosen]
-        flat = _gather(tensors, channels_last=False)
-        for (name, _), view in zip(chosen, _views(flat, tensors, channels_last=False), strict=True):
-            owner, _, leaf = name.rpartition(".")
-            self.module.get_submodule(owner)._buffers[leaf] = view
-        return flat
+    def move(self, parameters: Tensor, gradients: Tensor, norm_state: Tensor, counters: Tensor) -> None:
+        """Take everything but the optimizer's state over into these flat tensors, and live in them."""
+        for target, mine in zip((parameters, norm_state, counters), self.state(), strict=True):
+            target.copy_(mine)
+        gradients.copy_(self.gradients)
+        self.parameters.grad = None
+        self.parameters.data = parameters
+        self._bind(gradients, norm_state, counters)
+
+    def _bind(self, gradients: Tensor, norm_state: Tensor, counters: Tensor) -> None:
+        """Make the module's own tensors views into the flat ones."""
+        self.parameters.grad = self.gradients = gradients
+        self.norm_state, self.counters = norm_state, counters
+        values = _views(self.parameters.detach(), self._own, self._channels_last)
+        grads = _views(gradients, self._own, self._channels_last)
+        for parameter, value, grad in zip(self._own, values, grads, strict=True):
+            parameter.grad = None
+            parameter.data = value
+            parameter.grad = grad
+        for flat, names in ((norm_state, self._state_names), (counters, self._counter_names)):
+            views = _views(flat, [self.module.get_buffer(name) for name in names], channels_last=False)
+            for name, view in zip(names, views, strict=True):
+                owner, _, leaf = name.rpartition(".")
+                self.module.get_submodule(owner)._buffers[leaf] = view
+
+    def _flat_buffers(self, names: list[str]) -> Tensor:
+        return _gather([self.module.get_buffer(name) for name in names], channels_last=False)
 
     def state(self) -> tuple[Tensor, ...]:
         """What fusion combines: parameters and normalisation state."""
@@ -76,6 +90,63 @@ class FlatSegment:
         self.optimizer.param_groups[0]["lr"] = lr
         self.optimizer.step()
         self.gradients.zero_()
+
+
+class Stack:
+    """The flat buffers of N replicas of the same segments, a row each: the replicas' segments become views into them.
+
+    `optimizer_state` has a row per replica too, but for AdamW's number of steps, which is one per replica.
+    """
+
+    def __init__(self, replicas: Sequence[Sequence[FlatSegment]], optimizer: OptimizerConfig) -> None:
+        self._replicas = replicas
+        first = replicas[0]
+        self._starts = list(itertools.accumulate((_padded(len(s.parameters)) for s in first), initial=0))
+        like, n = first[0].parameters.detach(), len(replicas)
+        self.parameters = like.new_zeros(n, self._starts[-1])
+        self.gradients = torch.zeros_like(self.parameters)
+        self.norm_state = like.new_zeros(n, sum(len(s.norm_state) for s in first))
+        self.counters = like.new_zeros(n, sum(len(s.counters) for s in first), dtype=torch.int64)
+        for row, segments in enumerate(replicas):
+            states = self.norm_state[row].split([len(s.norm_state) for s in first])
+            counters = self.counters[row].split([len(s.counters) for s in first])
+            for i, segment in enumerate(segments):
+                segment.move(
+                    self._part(self.parameters, row, i), self._part(self.gradients, row, i), states[i], counters[i]
+                )
+        names = (
+            ("exp_avg", "exp_avg_sq") if optimizer.kind == "adamw" else ("momentum_buffer",) * (optimizer.momentum > 0)
+        )
+        self.optimizer_state = {name: torch.zeros_like(self.parameters) for name in names}
+        if optimizer.kind == "adamw":
+            self.optimizer_state["step"] = like.new_zeros(n)
+        self.adopt_optimizers()
+
+    def adopt_optimizers(self) -> None:
+        """Take over what the segments' optimizers hold, whose state lives here from then on."""
+        for row, segments in enumerate(self._replicas):
+            for i, segment in enumerate(segments):
+                held = segment.optimizer.state[segment.parameters]
+                for name, stacked in self.optimizer_state.items():
+                    mine = stacked[row] if name == "step" else self._part(stacked, row, i)
+                    mine.copy_(held[name]) if name in held else mine.zero_()
+                    held[name] = mine
+
+    def offsets(self) -> dict[int, int]:
+        """Where in a row each parameter and floating-point buffer of the segments' modules lies, by its identity."""
+        module_tensors = [
+            t for s in self._replicas[0] for t in itertools.chain(s.module.parameters(), s.module.buffers())
+        ]
+        return {id(t): int(t.storage_offset()) for t in module_tensors}
+
+    def _part(self, rows: Tensor, row: int, segment: int) -> Tensor:
+        start = self._starts[segment]
+        return rows[row, start : start + len(self._replicas[0][segment].parameters)]
+
+
+def _padded(size: int) -> int:
+    """So that the next segment begins at an address that any kernel may load 16 bytes from."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def make_optimizer(parameters: nn.Parameter, config: OptimizerConfig) -> torch.optim.Optimizer:

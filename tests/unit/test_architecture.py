@@ -17,7 +17,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 LAYERS = (
     ("errors", "seeds", "fleet", "plugins", "config"),
     ("data", "sampling", "clustering", "label_search", "models"),
-    ("flat", "workload", "fusion", "schedule", "metrics"),
+    ("flat", "kernels", "workload", "fusion", "schedule", "metrics"),
     ("runtimes", "records", "runs", "planner", "planner_advice", "planner_csv", "planner_view"),
     ("summary", "identity", "summary_view", "display", "environment", "signals", "tracking", "planning", "runs_view"),
     ("training",),
