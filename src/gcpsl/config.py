@@ -158,13 +158,36 @@ class TrainConfig(Section):
 
 
 class RuntimeConfig(Section):
-    kind: Literal["auto", "eager"] = Field("auto", description="what executes the schedule")
+    kind: Literal["auto", "eager", "graphed"] = Field(
+        "auto",
+        description="what executes the schedule: plain PyTorch, or all workloads in captured CUDA graphs, which `auto` "
+        "takes on CUDA",
+    )
     client_side: Literal["shared", "replicas"] = Field(
         "shared", description="one exact stand-in per cluster, or a real segment per client (slow, the proof)"
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto` takes CUDA where there is one")
     threads: int | None = Field(None, ge=1, description="CPU threads for tensor work; none leaves PyTorch's choice")
+    precision: Literal["auto", "bf16", "fp16", "tf32", "fp32"] = Field(
+        "auto",
+        description="of the products in the graphed runtime; parameters and sums stay float32. `auto` is bf16 on CUDA, "
+        "else fp32, in which the eager runtime always computes",
+    )
+    deterministic: bool = Field(
+        False, description="equal bits for equal seeds on CUDA, where some of cuDNN's kernels don't give them"
+    )
     channels_last: bool = Field(True, description="keep images and filters channels-last, faster on most machines")
+
+    @model_validator(mode="after")
+    def _eager_is_exact(self) -> Self:
+        if self.kind == "eager" and self.precision not in ("auto", "fp32"):
+            raise ValueError(
+                f"runtime.precision = '{self.precision}' needs runtime.kind = 'graphed'; the eager runtime, which the "
+                "others are compared with, computes in fp32"
+            )
+        if self.kind == "graphed" and self.client_side == "replicas":
+            raise ValueError("runtime.client_side = 'replicas' needs runtime.kind = 'eager'")
+        return self
 
 
 class RunConfig(Section):

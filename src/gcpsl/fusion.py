@@ -25,13 +25,13 @@ def fuse(replicas: Sequence[Sequence[Tensor]], weights: Sequence[float], into: S
 
 def drift(replicas: Sequence[Sequence[Tensor]], weights: Sequence[float]) -> float:
     """How far the replicas lie apart: their weighted RMS distance from the mean, relative to the mean's norm."""
-    spread = norm = 0.0
+    spread, norm = torch.zeros(2, dtype=torch.float64, device=replicas[0][0].device)
     for buffers in zip(*replicas, strict=True):
         for part, mean in _means(buffers, weights):
-            norm += float(mean.square().sum())
+            norm += mean.square().sum()
             for weight, buffer in zip(weights, buffers, strict=True):
-                spread += weight * float((buffer[part].double() - mean).square().sum())
-    return math.sqrt(spread / norm) if norm else 0.0
+                spread += weight * (buffer[part].double() - mean).square().sum()
+    return math.sqrt(float(spread) / float(norm)) if norm else 0.0
 
 
 def _means(buffers: Sequence[Tensor], weights: Sequence[float]) -> Iterator[tuple[slice, Tensor]]:

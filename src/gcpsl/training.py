@@ -109,8 +109,9 @@ class Training:
         self._model = models.build(config.model, data.input_shape, data.classes, config.seed, pieces.model)
         self._identity = Identity.of(data, self._model, [name for name, piece in vars(pieces).items() if piece])
         self._sizes = payload_sizes(self._model)
-        self._schedule(epoch=1)
-        self._runtime = make_runtime(Job(config, data, self._model))
+        first = self._schedule(epoch=1)
+        self._runtime = make_runtime(Job(config, data, self._model, display.message))
+        self._runtime.prepare(first)
         self._records: list[EpochRecord] = []
         self._progress: EpochProgress | None = None
         self._wall_s_before = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -14,18 +15,24 @@ from runtimes.twin import Twin
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from gcpsl.config import Config
+from gcpsl.config import Config, override
 from gcpsl.data import FederatedData, federate
 from gcpsl.fleet import IntArray
 from gcpsl.models import SplitModel, build
 from gcpsl.models.assembly import Factory
+from gcpsl.models.zoo.resnet import BasicBlock
 from gcpsl.runtimes.base import EpochProgress, Interrupted, Job, Runtime
 from gcpsl.runtimes.eager import EagerRuntime
+from gcpsl.runtimes.graphed import GraphedRuntime
 from gcpsl.sampling import Holdings
 from gcpsl.schedule import EpochSchedule, epoch_schedule
 
 MakeConfig = Callable[..., Config]
-RUNTIMES: dict[str, Callable[[Job], Runtime]] = {"eager": EagerRuntime}
+RUNTIMES: dict[str, Callable[[Job], Runtime]] = {
+    "eager": EagerRuntime,
+    "graphed": GraphedRuntime,
+    "graphed, stacked": GraphedRuntime,
+}
 REGIMES = {
     "gcpsl": [],
     "gcpsl fused every 3 rounds": ["schedule.synchronise=3"],
@@ -46,6 +53,20 @@ def with_dropout(shape: tuple[int, int, int], classes: int) -> nn.Module:
     return nn.Sequential(*drop, nn.Linear(16, classes))
 
 
+def stackable(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """A network whose replicas the graphed runtime computes together, with BatchNorm after its cut, 'block'."""
+    layers: dict[str, nn.Module] = {
+        "conv": nn.Conv2d(shape[0], 16, 3, padding=1, bias=False),
+        "norm": nn.BatchNorm2d(16),
+        "relu": nn.ReLU(),
+        "block": BasicBlock(16, 32, 2),
+        "pool": nn.AdaptiveAvgPool2d(1),
+        "flat": nn.Flatten(),
+        "fc": nn.Linear(32, classes),
+    }
+    return nn.Sequential(OrderedDict(layers))
+
+
 class Watcher:
     """Counts rounds, and stops the epoch after so many."""
 
@@ -55,7 +76,7 @@ class Watcher:
     def rounds_done(self, loss: float, rounds: int) -> None:
         assert np.isfinite(loss)
         self.rounds += rounds
-        if self.rounds == self._stop_after:
+        if self._stop_after is not None and self.rounds >= self._stop_after:
             raise Interrupted
 
 
@@ -68,8 +89,10 @@ class Bench:
     model: SplitModel
 
     @classmethod
-    def of(cls, config: Config, factory: Factory | None = None) -> Bench:
+    def of(cls, config: Config, factory: Factory | None = None, runtime: str = "eager") -> Bench:
         data = federate(config, random_dataset())
+        if runtime == "graphed, stacked":
+            config, factory = override(config, "model.cut=block"), stackable
         return cls(config, data, build(config.model, data.input_shape, data.classes, config.seed, factory))
 
     def runtime(self, name: str = "eager", **settings: str) -> Runtime:
@@ -109,7 +132,9 @@ def close(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("regime", REGIMES)
 def test_every_regime_trains_as_the_twin_does(runtime: str, regime: str, small: MakeConfig) -> None:
-    bench = Bench.of(small("model.name=small_cnn", "schedule.workloads=3", "optimizer.lr=0.01", *REGIMES[regime]))
+    bench = Bench.of(
+        small("model.name=small_cnn", "schedule.workloads=3", "optimizer.lr=0.01", *REGIMES[regime]), runtime=runtime
+    )
     trained = bench.run(bench.runtime(runtime), epochs=2)
     twin = Twin(bench.config, bench.data, bench.model)
     for epoch in (1, 2):
@@ -129,13 +154,12 @@ def test_shared_clients_train_as_real_replicas_do(regime: str, optimizer: str, s
     assert close(shared.model_state(), replicas.model_state())
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
-@pytest.mark.parametrize("client_side", ["shared", "replicas"])
+@pytest.mark.parametrize(("runtime", "client_side"), [*((name, "shared") for name in RUNTIMES), ("eager", "replicas")])
 @pytest.mark.parametrize("regime", REGIMES)
 def test_an_epoch_left_in_the_middle_continues_bit_for_bit_in_another_process(
     runtime: str, client_side: str, regime: str, small: MakeConfig
 ) -> None:
-    bench = Bench.of(small("schedule.batch_size=12", *REGIMES[regime]))
+    bench = Bench.of(small("schedule.batch_size=12", *REGIMES[regime]), runtime=runtime)
     whole = bench.run(bench.runtime(runtime, client_side=client_side), epochs=2)
     first = bench.run(bench.runtime(runtime, client_side=client_side), epochs=1)
     progress = EpochProgress.start(bench.config.schedule.workloads)
@@ -149,7 +173,7 @@ def test_an_epoch_left_in_the_middle_continues_bit_for_bit_in_another_process(
     assert equal(second.state(), whole.state())
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("runtime", ["eager", "graphed"])
 @pytest.mark.parametrize("regime", ["gcpsl", "data-parallel"])
 def test_dropout_draws_the_same_after_an_interruption_and_leaves_the_callers_random_state(
     runtime: str, regime: str, small: MakeConfig
@@ -170,14 +194,14 @@ def test_dropout_draws_the_same_after_an_interruption_and_leaves_the_callers_ran
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_two_runs_of_the_same_seed_agree_bit_for_bit(runtime: str, small: MakeConfig) -> None:
-    bench = Bench.of(small("model.name=small_cnn", "data.flip=true"))
+    bench = Bench.of(small("model.name=small_cnn", "data.flip=true"), runtime=runtime)
     one, other = (bench.run(bench.runtime(runtime), epochs=2) for _ in range(2))
     assert equal(one.state(), other.state())
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_replicas_are_equal_after_fusion_and_their_optimizers_stay_local(runtime: str, small: MakeConfig) -> None:
-    bench = Bench.of(small())
+    bench = Bench.of(small(), runtime=runtime)
     state = bench.run(bench.runtime(runtime), epochs=1).state()
     for side in ("client", "server"):
         assert torch.equal(state[f"0.{side}.parameters"], state[f"1.{side}.parameters"])
@@ -188,7 +212,7 @@ def test_replicas_are_equal_after_fusion_and_their_optimizers_stay_local(runtime
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_batch_norm_state_and_counter_are_fused(runtime: str, small: MakeConfig) -> None:
-    bench = Bench.of(small("model.name=small_cnn"))
+    bench = Bench.of(small("model.name=small_cnn"), runtime=runtime)
     trained = bench.run(bench.runtime(runtime), epochs=1)
     state = trained.state()
     assert torch.equal(state["0.server.norm_state"], state["1.server.norm_state"])
@@ -203,7 +227,9 @@ def test_batch_norm_state_and_counter_are_fused(runtime: str, small: MakeConfig)
 def test_evaluation_scores_the_fused_model_and_leaves_training_as_it_was(
     runtime: str, synchronise: str, small: MakeConfig
 ) -> None:
-    bench = Bench.of(small("model.name=small_cnn", f"schedule.synchronise={synchronise}", "train.eval_batch_size=7"))
+    bench = Bench.of(
+        small("model.name=small_cnn", f"schedule.synchronise={synchronise}", "train.eval_batch_size=7"), runtime=runtime
+    )
     trained = bench.run(bench.runtime(runtime), epochs=1)
     before = {name: tensor.clone() for name, tensor in trained.state().items()}
     score = trained.evaluate("test")
@@ -222,7 +248,7 @@ def test_evaluation_scores_the_fused_model_and_leaves_training_as_it_was(
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_progress_counts_rounds_losses_and_drift(runtime: str, small: MakeConfig) -> None:
-    bench = Bench.of(small("schedule.synchronise=3"))
+    bench = Bench.of(small("schedule.synchronise=3"), runtime=runtime)
     schedule, progress, watcher = bench.schedule(1), EpochProgress.start(2), Watcher()
     made = bench.runtime(runtime)
     made.run_epoch(schedule, bench.config.optimizer.lr, progress, watcher)

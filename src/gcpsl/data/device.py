@@ -34,13 +34,24 @@ class DeviceSamples:
         flip: bool = False,
     ) -> None:
         self.labels = torch.from_numpy(samples.labels).to(device)
-        self._crop_padding = crop_padding
-        self._flip = flip
+        self.crop_padding = crop_padding
+        self.flip = flip
         self._channels_last = channels_last
         self._images = self._laid_out(torch.from_numpy(samples.images)).to(device)
         # (scale x - mean) / std as one product and one sum; as large as an image, which runs faster than per channel
         self._factor_chw = self._per_pixel(pixel_scale(samples.images) / std).to(device)
         self._offset_chw = self._per_pixel(-mean / std).to(device)
+
+    @property
+    def images_nhwc(self) -> Tensor:
+        """All images as they are stored, where they are stored channels-last."""
+        assert self._channels_last
+        return self._images
+
+    @property
+    def scaling_c(self) -> tuple[Tensor, Tensor]:
+        """What normalisation multiplies a channel by, and then adds."""
+        return self._factor_chw[:, 0, 0].contiguous(), self._offset_chw[:, 0, 0].contiguous()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -50,20 +61,20 @@ class DeviceSamples:
         images = self._images.index_select(0, indices_b)
         if self._channels_last:
             images = images.permute(0, 3, 1, 2)
-        if bits_b is not None and (self._crop_padding or self._flip):
+        if bits_b is not None and (self.crop_padding or self.flip):
             images = self._augmented(images, bits_b)
         # two operations, because a fused one rounds differently at the end of a buffer than in its middle
         return images.mul(self._factor_chw).add_(self._offset_chw)
 
     def _augmented(self, images_bchw: Tensor, bits_b: Tensor) -> Tensor:
         """Crops at an offset from bits 0-30 down and bits 31-61 across, then flips by bit 63."""
-        p = self._crop_padding
+        p = self.crop_padding
         if p:
             _, _, height, width = images_bchw.shape
             down_b, across_b = (bits_b & MASK_31) % (2 * p + 1), ((bits_b >> 31) & MASK_31) % (2 * p + 1)
             every_crop = pad(images_bchw, (p, p, p, p)).unfold(2, height, 1).unfold(3, width, 1)
             images_bchw = every_crop[torch.arange(len(bits_b), device=bits_b.device), :, down_b, across_b]
-        if self._flip:
+        if self.flip:
             images_bchw = torch.where((bits_b < 0)[:, None, None, None], images_bchw.flip(3), images_bchw)
         return images_bchw
 

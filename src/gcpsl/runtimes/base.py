@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,11 +17,13 @@ from gcpsl.schedule import EpochSchedule
 
 @dataclass(frozen=True)
 class Job:
-    """What a runtime is given: the settings, the clients' data, and the model all replicas start from."""
+    """What a runtime is given: the settings, the clients' data, the model all replicas start from, and whom to tell of
+    its set-up."""
 
     config: Config
     data: FederatedData
     model: SplitModel
+    say: Callable[[str], None] = lambda _: None
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,10 @@ class Runtime(Protocol):
     """Executes epochs on replicas that it owns. Every implementation agrees with the eager one."""
 
     device: torch.device
+
+    def prepare(self, schedule: EpochSchedule) -> None:
+        """Do now what a first epoch like this one would have to do before its first round."""
+        ...
 
     def run_epoch(self, schedule: EpochSchedule, lr: float, progress: EpochProgress, observer: Observer) -> None:
         """Do what `progress` says is left of the epoch, and keep `progress` true all along."""

@@ -26,6 +26,7 @@ from gcpsl.errors import ConfigError
 from gcpsl.flat import FlatSegment
 from gcpsl.fusion import drift, fuse
 from gcpsl.runtimes.base import EpochProgress, Job, Observer, Score
+from gcpsl.runtimes.numerics import Numerics
 from gcpsl.schedule import EpochSchedule, Phase
 from gcpsl.seeds import Purpose, integer_seed
 from gcpsl.workload import Clients, ReplicaClients, Server, SharedClients, Workload
@@ -46,6 +47,7 @@ class EagerRuntime:
         self._samples = self._on_device(job.data)
         self.workloads = [self._workload() for _ in range(config.schedule.workloads)]
         self._weights = (1 / len(self.workloads),) * len(self.workloads)
+        self._numerics = Numerics("fp32", config.runtime.deterministic)
         self._always_fused = len(self.workloads) == 1 or config.schedule.synchronise != "never"
 
     def _on_device(self, data: FederatedData) -> dict[str, DeviceSamples]:
@@ -69,6 +71,9 @@ class EagerRuntime:
         clients: Clients = SharedClients(client_segment(), train) if shared else ReplicaClients(client_segment, train)
         return Workload(clients, Server(segment(self._model.server), self._config.train.label_smoothing))
 
+    def prepare(self, schedule: EpochSchedule) -> None:
+        """Nothing: the first round is like any other."""
+
     def run_epoch(self, schedule: EpochSchedule, lr: float, progress: EpochProgress, observer: Observer) -> None:
         self._weights = schedule.weights
         self._noise_seeds = [
@@ -76,18 +81,23 @@ class EagerRuntime:
         ]
         for workload, members in zip(self.workloads, schedule.members, strict=True):
             workload.clients.enrol(members)
-        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+        with self._numerics.set(), torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             self._run_phases(schedule, lr, progress, observer)
 
     def _run_phases(self, schedule: EpochSchedule, lr: float, progress: EpochProgress, observer: Observer) -> None:
-        run_phase = self._lockstep if schedule.lockstep else self._one_by_one
         for phase in schedule.phases[progress.phases_done :]:
-            run_phase(schedule, phase, lr, progress, observer)
+            self._run_phase(schedule, phase, lr, progress, observer)
             started = time.perf_counter()
             if phase.fuse:
                 progress.drifts.append(self._fuse())
             progress.fusion_s += time.perf_counter() - started
             progress.phases_done += 1
+
+    def _run_phase(
+        self, schedule: EpochSchedule, phase: Phase, lr: float, progress: EpochProgress, observer: Observer
+    ) -> None:
+        run = self._lockstep if schedule.lockstep else self._one_by_one
+        run(schedule, phase, lr, progress, observer)
 
     def _one_by_one(
         self, schedule: EpochSchedule, phase: Phase, lr: float, progress: EpochProgress, observer: Observer
@@ -182,18 +192,24 @@ class EagerRuntime:
     @torch.inference_mode()
     def evaluate(self, split: str) -> Score:
         samples = self._samples[split]
-        correct = loss = 0.0
-        with self._fused() as segments:
-            modules = [segment.module.eval() for segment in segments]
-            for start in range(0, len(samples), self._config.train.eval_batch_size):
-                stop = min(start + self._config.train.eval_batch_size, len(samples))
-                labels = samples.labels[start:stop]
-                logits = modules[1](modules[0](samples.batch(torch.arange(start, stop, device=self.device))))
-                correct += float((logits.argmax(dim=1) == labels).sum())
-                loss += float(cross_entropy(logits, labels, reduction="sum"))
-            for module in modules:
-                module.train()
-        return Score(accuracy=100 * correct / len(samples), loss=loss / len(samples))
+        correct, loss = torch.zeros(2, dtype=torch.float64, device=self.device)
+        with self._numerics.set(), self._fused() as segments:
+            for segment in segments:
+                segment.module.eval()
+            for indices in torch.arange(len(samples), device=self.device).split(self._config.train.eval_batch_size):
+                labels = samples.labels[indices]
+                scores = self._scores(samples, indices)
+                correct += (scores.argmax(dim=1) == labels).sum()
+                loss += cross_entropy(scores, labels, reduction="sum")
+            for segment in segments:
+                segment.module.train()
+        return Score(accuracy=100 * float(correct) / len(samples), loss=float(loss) / len(samples))
+
+    def _scores(self, samples: DeviceSamples, indices: Tensor) -> Tensor:
+        """What the first workload's model, in eval mode, says of these samples."""
+        client, server = self.workloads[0].segments()
+        scores: Tensor = server.module(client.module(samples.batch(indices)))
+        return scores
 
     def state(self) -> dict[str, Tensor]:
         named = {"weights": torch.tensor(self._weights, dtype=torch.float64)}
