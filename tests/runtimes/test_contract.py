@@ -147,7 +147,7 @@ def test_every_regime_trains_as_the_twin_does(runtime: str, regime: str, small: 
 @pytest.mark.parametrize("regime", REGIMES)
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_shared_clients_train_as_real_replicas_do(regime: str, optimizer: str, small: MakeConfig) -> None:
-    kind = [f"optimizer.kind={optimizer}", "optimizer.lr=0.005"]
+    kind = [f"optimizer.kind={optimizer}", "optimizer.lr=0.001"]  # at higher ones AdamW makes much of a rounding
     bench = Bench.of(small("model.name=small_cnn", "data.flip=true", "data.crop_padding=1", *kind, *REGIMES[regime]))
     shared = bench.run(bench.runtime(client_side="shared"), epochs=2)
     replicas = bench.run(bench.runtime(client_side="replicas"), epochs=2)

