@@ -32,7 +32,7 @@ from gcpsl.seeds import Purpose, integer_seed
 from gcpsl.workload import Clients, ReplicaClients, Server, SharedClients, Workload
 
 SIDES = ("client", "server")
-TINY_ROUND_VALUES = 100_000
+TINY_ROUND_VALUES = 20_000
 
 
 class EagerRuntime:
