@@ -21,8 +21,15 @@ ALIGNMENT = 64  # elements
 class FlatSegment:
     """One segment of a split model with its optimizer. `norm_state` and `counters` are BatchNorm's running values."""
 
-    def __init__(self, module: nn.Module, optimizer: OptimizerConfig, *, channels_last: bool) -> None:
-        self.module = copy.deepcopy(module)
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: OptimizerConfig,
+        *,
+        channels_last: bool,
+        device: torch.device | None = None,
+    ) -> None:
+        self.module = copy.deepcopy(module).to(device)
         self._channels_last = channels_last
         self._own = [p for p in self.module.parameters() if p.requires_grad]
         buffers = list(self.module.named_buffers())
@@ -131,6 +138,11 @@ class Stack:
                     mine = stacked[row] if name == "step" else self._part(stacked, row, i)
                     mine.copy_(held[name]) if name in held else mine.zero_()
                     held[name] = mine
+
+    @property
+    def starts(self) -> list[int]:
+        """Where in a row each segment begins, and where the last one ends."""
+        return self._starts
 
     def offsets(self) -> dict[int, int]:
         """Where in a row each parameter and floating-point buffer of the segments' modules lies, by its identity."""

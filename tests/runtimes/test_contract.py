@@ -96,7 +96,8 @@ class Bench:
         return cls(config, data, build(config.model, data.input_shape, data.classes, config.seed, factory))
 
     def runtime(self, name: str = "eager", **settings: str) -> Runtime:
-        changed = self.config.runtime.model_copy(update=settings)
+        """In the arithmetic that the others can be compared with."""
+        changed = self.config.runtime.model_copy(update={"precision": "fp32", "deterministic": True} | settings)
         return RUNTIMES[name](Job(self.config.model_copy(update={"runtime": changed}), self.data, self.model))
 
     def schedule(self, epoch: int) -> EpochSchedule:
@@ -124,7 +125,8 @@ def close(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     """Equal up to float32 rounding, which training amplifies: tensor by tensor, in the relative norm."""
 
     def apart(a: Tensor, b: Tensor) -> float:
-        return float((a.double() - b.double()).norm() / b.double().norm().clamp(min=1e-6))
+        a, b = a.double().cpu(), b.double().cpu()
+        return float((a - b).norm() / b.norm().clamp(min=1e-6))
 
     return one.keys() == other.keys() and all(apart(one[name], other[name]) < 1e-3 for name in one)
 

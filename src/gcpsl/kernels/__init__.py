@@ -11,9 +11,9 @@ from typing import cast
 
 import torch
 
-from gcpsl.kernels.shapes import Addend, Augmentation, ConvShape, Norm, Operations, Plan, Update
+from gcpsl.kernels.shapes import Addend, Augmentation, ConvShape, Norm, Operations, Origin, Plan, Update
 
-__all__ = ["Addend", "Augmentation", "ConvShape", "Norm", "Operations", "Plan", "Update", "operations_for"]
+__all__ = ["Addend", "Augmentation", "ConvShape", "Norm", "Operations", "Origin", "Plan", "Update", "operations_for"]
 
 
 def operations_for(device: torch.device) -> Operations:

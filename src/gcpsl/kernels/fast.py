@@ -9,7 +9,8 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Literal
+from functools import cache
+from typing import Any
 
 import torch
 import triton
@@ -17,13 +18,15 @@ from torch import Tensor
 
 from gcpsl.kernels import triton_conv, triton_norm, triton_step
 from gcpsl.kernels.plain import BETA1, BETA2, EPSILON
-from gcpsl.kernels.shapes import Addend, Augmentation, ConvShape, Norm, Plan, Update
+from gcpsl.kernels.shapes import Addend, Augmentation, ConvShape, Norm, Origin, Plan, Update
 
 PROGRAMS = 128  # about one for each of a large GPU's multiprocessors
-SPLIT_PROGRAMS = 264
+WAVE = 264  # two for each
 NORM_TILE = 4096
+SUM_STEPS, SUM_PROGRAMS = 8, 4 * PROGRAMS
 STEP_BLOCK = 1024
 SUM_BLOCK = 256
+LANES = 2
 
 _compiling = False
 
@@ -40,6 +43,32 @@ def compiled_ahead() -> Iterator[None]:
             yield
         finally:
             _compiling = False
+
+
+_running: dict[int, torch.cuda.Stream] = {}
+
+
+@cache
+def _streams(device: torch.device) -> list[torch.cuda.Stream]:
+    return [torch.cuda.Stream(device) for _ in range(LANES)]
+
+
+@contextmanager
+def beside(lane: int, device: torch.device) -> Iterator[None]:
+    stream = _streams(device)[lane]
+    stream.wait_stream(torch.cuda.current_stream(device))
+    for lower in sorted(_running):
+        if lower < lane:
+            stream.wait_stream(_running[lower])
+    _running[lane] = stream
+    with torch.cuda.stream(stream):
+        yield
+
+
+def join(device: torch.device) -> None:
+    for stream in _running.values():
+        torch.cuda.current_stream(device).wait_stream(stream)
+    _running.clear()
 
 
 def _launch(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> None:
@@ -88,26 +117,27 @@ def _precision(x: Tensor, shape: ConvShape) -> str:
     return "tf32" if shape.tf32 or x.dtype != torch.float32 else "ieee"
 
 
-def _product_tiles(n: int, pixels: int, outputs: int, x: Tensor, most: int) -> tuple[int, int, int, int]:
-    """BM, BN, warps and stages of a product of (pixels, ...) with (..., outputs) for each replica."""
+def _product_tiles(n: int, pixels: int, inner: int, outputs: int, x: Tensor) -> tuple[int, int, int]:
+    """BM, BN and the length of a step of a product of (pixels, inner) with (inner, outputs) for each replica."""
     if x.dtype == torch.float32:
-        return min(64, most), min(outputs, 64), 4, 2
-    if outputs <= 64:
-        choices = [(128, outputs, 4, 3), (64, outputs, 4, 4)]
-    elif outputs == 128:
-        choices = [(128, 128, 8, 3), (64, 128, 4, 4), (64, 64, 4, 4)]
-    else:
-        choices = [(128, 256, 8, 3), (64, 256, 8, 3), (64, 128, 4, 4), (64, 64, 4, 4)]
+        return 64, min(outputs, 64), min(64, inner)
+    columns, long = min(128, outputs), min(128, inner)
+    choices = [(128, columns, min(64, inner)), (64, columns, long), (64, min(64, outputs), long)]
     full = (c for c in choices if n * triton.cdiv(pixels, c[0]) * (outputs // c[1]) >= PROGRAMS)
-    rows, columns, warps, stages = next(full, choices[-1])
-    return min(rows, most), columns, warps, stages
+    return next(full, choices[-1])
+
+
+def _pipelined(x: Tensor, tile: int) -> dict[str, Any]:
+    """With warps enough for what a tile's sums and all that comes with them take of the registers."""
+    stages = {"num_stages": 2 if x.dtype == torch.float32 else 3}
+    return stages | ({"num_warps": 4} if tile <= 8192 else {"num_warps": 8, "maxnreg": 128})
 
 
 def conv(x: Tensor, w: Tensor, shape: ConvShape, valid_n: Tensor, *, per_sample: bool) -> tuple[Tensor, Tensor]:
     n, batch = x.shape[:2]
     pixels = batch * shape.out_pixels
-    most = _tile(128, shape.out_pixels) if per_sample else 128
-    rows, columns, warps, stages = _product_tiles(n, pixels, shape.outputs, x, most)
+    rows, columns, step = _product_tiles(n, pixels, shape.inputs, shape.outputs, x)
+    rows = _tile(rows, shape.out_pixels) if per_sample else rows
     tiles = triton.cdiv(pixels, rows)
     y = x.new_empty(n, batch, shape.out_height, shape.out_width, shape.outputs)
     sums = x.new_empty(n, tiles, 2, shape.outputs, dtype=torch.float32)
@@ -115,37 +145,47 @@ def conv(x: Tensor, w: Tensor, shape: ConvShape, valid_n: Tensor, *, per_sample:
         triton_conv.forward, (tiles * (shape.outputs // columns), n), x, w, y, sums, valid_n, batch, w.stride(0),
         H=shape.height, W=shape.width, C=shape.inputs, C_USED=shape.used, OH=shape.out_height, OW=shape.out_width,
         K=shape.outputs, SIDE=shape.side, STRIDE=shape.stride, SUMS=True, PRECISION=_precision(x, shape), BM=rows,
-        BN=columns, BC=min(64, shape.inputs), num_warps=warps, num_stages=stages,
+        BN=columns, BC=step, **_pipelined(x, 0),
     )  # fmt: skip
     return y, sums
 
 
-def input_gradient(g: Tensor, w: Tensor, shape: ConvShape, valid_n: Tensor, add: Addend | None) -> Tensor:
+def input_gradient(
+    g: Tensor, w: Tensor, shape: ConvShape, valid_n: Tensor, add: Addend | None, origin: Origin | None
+) -> tuple[Tensor, Tensor | None]:
     n, batch = g.shape[:2]
     parities = shape.stride**2
-    pixels = batch * shape.height * shape.width // parities
-    rows, columns, warps, stages = _product_tiles(n * parities, pixels, shape.inputs, g, 128)
+    image = shape.height * shape.width // parities
+    rows, columns, step = _product_tiles(n * parities, batch * image, shape.outputs, shape.inputs, g)
+    rows = _tile(rows, image) if origin and origin.per_sample else rows
+    tiles = triton.cdiv(batch * image, rows)
     dx = g.new_empty(n, batch, shape.height, shape.width, shape.inputs)
-    values = g if add is None else add.values
+    sums = g.new_empty(n, tiles * parities, 2, shape.inputs, dtype=torch.float32) if origin else None
+    x, out, stats, how = (g, g, g, "none") if origin is None else (origin.x, *_mask(origin))
     _launch(
-        triton_conv.input_gradient, (triton.cdiv(pixels, rows) * (shape.inputs // columns), n, parities), g, w, dx,
-        values, valid_n, batch, w.stride(0), H=shape.height, W=shape.width, C=shape.inputs, OH=shape.out_height,
-        OW=shape.out_width, K=shape.outputs, SIDE=shape.side, STRIDE=shape.stride, ADD=add.kind if add else "none",
-        PRECISION=_precision(g, shape), BM=rows, BN=columns, BK=min(64, shape.outputs), num_warps=warps,
-        num_stages=stages,
+        triton_conv.input_gradient, (tiles * (shape.inputs // columns), n, parities), g, w, dx,
+        g if add is None else add.values, x, out, stats, g if sums is None else sums, valid_n, batch, w.stride(0),
+        H=shape.height, W=shape.width, C=shape.inputs, OH=shape.out_height, OW=shape.out_width, K=shape.outputs,
+        SIDE=shape.side, STRIDE=shape.stride, ADD=add.kind if add else "none", MASK=how, SUMS=origin is not None,
+        PER_SAMPLE=origin is not None and origin.per_sample, PIECES=2 if origin and rows * columns > 4096 else 1,
+        PRECISION=_precision(g, shape), BM=rows, BN=columns, BK=step, **_pipelined(g, rows * columns),
     )  # fmt: skip
-    return dx
+    return dx, sums
+
+
+def _splits(tiles: int, pixels: int) -> int:
+    """Into how many parts to cut a sum over pixels: what fills the GPU, unless adding them up would cost more."""
+    pixels_min = 768 if 4 * tiles <= WAVE else 4096
+    return max(1, min(WAVE // tiles, pixels // pixels_min))
 
 
 def weight_gradient(x: Tensor, g: Tensor, shape: ConvShape, valid_n: Tensor, out: Tensor) -> None:
     n, batch = x.shape[:2]
     pixels = batch * shape.out_pixels
-    step = 64 if x.dtype != torch.float32 else 32
-    deep = x.dtype != torch.float32 and shape.outputs == 128
-    columns, warps = (128, 8) if deep else (min(64, shape.outputs), 4)
-    inputs = min(64, shape.inputs)
+    wide = x.dtype != torch.float32 and shape.outputs >= 128 and shape.stride == 1
+    columns, inputs, step = min(128 if wide else 64, shape.outputs), min(64, shape.inputs), 32
     tiles = (shape.outputs // columns) * (shape.inputs // inputs) * shape.side
-    splits = max(1, min(triton.cdiv(SPLIT_PROGRAMS, n * tiles), triton.cdiv(pixels, 4 * step)))
+    splits = _splits(n * tiles, pixels)
     chunk = triton.cdiv(triton.cdiv(pixels, splits), step) * step
     splits = triton.cdiv(pixels, chunk)
     parts = out if splits == 1 else x.new_empty(splits, n, shape.weights, dtype=torch.float32)
@@ -154,7 +194,7 @@ def weight_gradient(x: Tensor, g: Tensor, shape: ConvShape, valid_n: Tensor, out
         triton_conv.weight_gradient, (tiles, n, splits), x, g, parts, valid_n, row, split, batch, chunk,
         H=shape.height, W=shape.width, C=shape.inputs, C_USED=shape.used, OH=shape.out_height, OW=shape.out_width,
         K=shape.outputs, SIDE=shape.side, STRIDE=shape.stride, PRECISION=_precision(x, shape), BK=columns, BC=inputs,
-        BM=step, num_warps=warps, num_stages=3 if x.dtype != torch.float32 else 2,
+        BM=step, num_warps=4, num_stages=2 if x.dtype == torch.float32 else 4,
     )  # fmt: skip
     if splits > 1:
         _launch(
@@ -182,18 +222,18 @@ def statistics(sums: Tensor, norm: Norm, pixels: int, batch: int, valid_n: Tenso
     return stats
 
 
-def _norm_tiles(x: Tensor, stats: Tensor) -> tuple[int, int, bool]:
-    """BM, BK, and whether there is a statistic per sample: then no tile may span two."""
-    _, batch, height, width, k = x.shape
+def _norm_tiles(x: Tensor, per_sample: bool) -> tuple[int, int]:
+    """BM and BK. Where there is a statistic per sample, no tile may span two."""
+    _, _, height, width, k = x.shape
     columns = min(64, k)
-    per_sample = stats.shape[2] == batch
     rows = NORM_TILE // columns
-    return _tile(rows, height * width) if per_sample else rows, columns, per_sample
+    return _tile(rows, height * width) if per_sample else rows, columns
 
 
 def apply(x: Tensor, stats: Tensor, valid_n: Tensor, skip: Tensor | None, *, relu: bool) -> Tensor:
     n, batch, height, width, k = x.shape
-    rows, columns, per_sample = _norm_tiles(x, stats)
+    per_sample = stats.shape[2] == batch
+    rows, columns = _norm_tiles(x, per_sample)
     y = torch.empty_like(x)
     _launch(
         triton_norm.apply, (triton.cdiv(batch * height * width, rows) * (k // columns), n), x, stats,
@@ -203,36 +243,51 @@ def apply(x: Tensor, stats: Tensor, valid_n: Tensor, skip: Tensor | None, *, rel
     return y
 
 
-def norm_gradient(
-    g: Tensor, x: Tensor, stats: Tensor, norm: Norm, valid_n: Tensor, mask: Tensor | Literal["self", "none"]
-) -> Tensor:
-    n, batch, height, width, k = x.shape
-    pixels = height * width
-    rows, columns, per_sample = _norm_tiles(x, stats)
-    tiles = triton.cdiv(batch * pixels, rows)
-    grid = (tiles * (k // columns), n)
-    tile = {"K": k, "PER_SAMPLE": per_sample, "BM": rows, "BK": columns}
+def _mask(origin: Origin) -> tuple[Tensor, Tensor, str]:
+    """The mask as a tensor, or another in its place; the statistics; and what the kernels call such a mask."""
+    if isinstance(origin.mask, Tensor):
+        return origin.mask, origin.stats, "out"
+    return origin.x, origin.stats, origin.mask
+
+
+def gradient_sums(g: Tensor, origin: Origin) -> Tensor:
+    n, batch, height, width, k = g.shape
+    rows, columns = _norm_tiles(g, origin.per_sample)
+    pieces = triton.cdiv(batch * height * width, rows)
+    steps = min(SUM_STEPS, triton.next_power_of_2(1 + n * pieces * (k // columns) // SUM_PROGRAMS) // 2)
+    steps = _tile(max(1, steps), height * width // rows) if origin.per_sample else max(1, steps)
+    tiles = triton.cdiv(pieces, steps)
+    out, stats, how = _mask(origin)
     sums = stats.new_empty(n, tiles, 2, k)
-    how, out = ("out", mask) if isinstance(mask, Tensor) else (mask, x)
-    _launch(triton_norm.gradient_sums, grid, g, x, out, stats, sums, batch, pixels, n, MASK=how, **tile)
+    _launch(
+        triton_norm.gradient_sums, (tiles * (k // columns), n), g, origin.x, out, stats, sums, batch, height * width,
+        n, K=k, PER_SAMPLE=origin.per_sample, MASK=how, BM=rows, BK=columns, STEPS=steps,
+    )  # fmt: skip
+    return sums
+
+
+def norm_gradient(g: Tensor, sums: Tensor, origin: Origin, norm: Norm, valid_n: Tensor) -> Tensor:
+    n, batch, height, width, k = g.shape
+    pixels, stats = height * width, origin.stats
     coefficients = stats.new_empty(2, *stats.shape[1:])
-    if per_sample:
+    if origin.per_sample:
         tile_sums, sums = sums, stats.new_empty(n, batch, 2, k)
         _launch(
             triton_norm.group_coefficients, (batch, n), tile_sums, stats, norm.weight_nk, coefficients, sums,
-            norm.weight_nk.stride(0), tiles // batch, pixels, n, K=k, GROUPS=norm.groups, num_warps=1,
+            norm.weight_nk.stride(0), tile_sums.shape[1] // batch, pixels, n, K=k, GROUPS=norm.groups, num_warps=1,
         )  # fmt: skip
     channels = min(16, k)
     _launch(
         triton_norm.channel_gradients, (k // channels, n), sums, stats, norm.d_weight_nk, norm.d_bias_nk, coefficients,
-        valid_n, norm.d_weight_nk.stride(0), sums.shape[1], pixels, n, K=k, COEFFICIENTS=not per_sample, BK=channels,
-        BT=64,
+        valid_n, norm.d_weight_nk.stride(0), sums.shape[1], pixels, n, K=k, COEFFICIENTS=not origin.per_sample,
+        BK=channels, BT=64,
     )  # fmt: skip
-    dx = torch.empty_like(x)
-    how = "self" if how == "self" else "none"
+    dx = torch.empty_like(g)
+    rows, columns = _norm_tiles(g, origin.per_sample)
     _launch(
-        triton_norm.apply_gradient, grid, g, x, stats, coefficients, dx, valid_n, batch, pixels, n, MASK=how, **tile
-    )
+        triton_norm.apply_gradient, (triton.cdiv(batch * pixels, rows) * (k // columns), n), g, origin.x, stats,
+        coefficients, dx, valid_n, batch, pixels, n, K=k, PER_SAMPLE=origin.per_sample, BM=rows, BK=columns,
+    )  # fmt: skip
     return dx
 
 
@@ -253,6 +308,11 @@ def _rows_grid(update: Update) -> tuple[int, int]:
     return triton.cdiv(row, STEP_BLOCK), n
 
 
+def _sizes(update: Update) -> tuple[int, int]:
+    """How many elements a row has, and from where to where the next one lies."""
+    return update.parameters.shape[1], update.parameters.stride(0)
+
+
 def _copied(update: Update) -> dict[str, Any]:
     return {"COPY": update.compute is not None, "BLOCK": STEP_BLOCK}
 
@@ -265,7 +325,7 @@ def sgd(update: Update, momenta: Tensor | None, *, momentum: float, nesterov: bo
     _launch(
         triton_step.sgd, _rows_grid(update), update.parameters, update.gradients,
         update.parameters if momenta is None else momenta, _compute(update), update.lr, update.active_n,
-        update.scale_n, update.parameters.shape[1], momentum, weight_decay, MOMENTUM=momenta is not None,
+        update.scale_n, *_sizes(update), momentum, weight_decay, MOMENTUM=momenta is not None,
         NESTEROV=nesterov, **_copied(update),
     )  # fmt: skip
 
@@ -275,6 +335,6 @@ def adamw(update: Update, mean: Tensor, square: Tensor, steps_n: Tensor, *, weig
     sizes_n, roots_n = update.lr / (1 - BETA1**steps_n), (1 - BETA2**steps_n).sqrt()
     _launch(
         triton_step.adamw, _rows_grid(update), update.parameters, update.gradients, mean, square, _compute(update),
-        update.lr, update.active_n, update.scale_n, sizes_n, roots_n, update.parameters.shape[1], weight_decay, BETA1,
+        update.lr, update.active_n, update.scale_n, sizes_n, roots_n, *_sizes(update), weight_decay, BETA1,
         BETA2, EPSILON, **_copied(update),
     )  # fmt: skip

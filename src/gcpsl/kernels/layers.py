@@ -68,6 +68,12 @@ def read(segments: Sequence[nn.Module], image_shape: tuple[int, int, int]) -> li
     return reader.steps
 
 
+def first_of(segment: nn.Module, steps: Sequence[Step]) -> int:
+    """Which step is the first of this segment's."""
+    own = set(map(id, segment.modules()))
+    return next(i for i, step in enumerate(steps) if id(step.module) in own)
+
+
 @dataclass(frozen=True)
 class _Value:
     """What a node of the graph stands for: `kind` is image, conv, norm (not yet computed), mean or scores."""

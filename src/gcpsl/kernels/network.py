@@ -5,8 +5,9 @@ Tensor names end in their dimensions: n replicas, b samples of a batch, h and w 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -14,9 +15,10 @@ from torch import Tensor, nn
 
 from gcpsl.kernels.layers import IMAGES, Convolution, Head, Normalisation, Step
 from gcpsl.kernels.plain import running_statistics
-from gcpsl.kernels.shapes import Addend, Augmentation, ConvShape, Norm, Operations
+from gcpsl.kernels.shapes import Addend, Augmentation, ConvShape, Norm, Operations, Origin
 
 COLUMNS_MIN = 16
+FILTERS, UPDATES = range(2)  # what runs beside the backward pass, in lanes of its own
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class _Tape:
     values: dict[int, Tensor]
     stats: dict[int, Tensor]
     means_nbk: Tensor | None = None
+    sums: dict[int, Tensor] = field(default_factory=dict)
+    kept: list[Tensor] = field(default_factory=list)
 
 
 class Network:
@@ -50,6 +54,7 @@ class Network:
         self._stem = stem.shape
         self._shapes = {s.target: replace(s.shape, tf32=tf32) for s in steps if isinstance(s, Convolution)}
         self._shapes[stem.target] = replace(_as_product(stem.shape), tf32=tf32)
+        self._completes = _completing(steps)
 
     def images(self, source: Augmentation, samples_nb: Tensor, bits_nb: Tensor, valid_n: Tensor, rows: Rows) -> Tensor:
         """What the first convolution reads of a round's augmented images."""
@@ -64,12 +69,22 @@ class Network:
         return self._forward(images, rows, valid_n, training=False)[0]
 
     def gradients(
-        self, images: Tensor, labels_nb: Tensor, valid_n: Tensor, rows: Rows, smoothing: float, scale_n: Tensor
+        self,
+        images: Tensor,
+        labels_nb: Tensor,
+        valid_n: Tensor,
+        rows: Rows,
+        smoothing: float,
+        scale_n: Tensor,
+        at: Mapping[int, Callable[[], None]] = MappingProxyType({}),
     ) -> Tensor:
-        """Fill `rows.gradients` with `scale_n` times each replica's batch-mean gradients. Returns the losses."""
+        """Fill `rows.gradients` with `scale_n` times each replica's batch-mean gradients. Returns the losses.
+
+        `at[i]` is called once the gradients of step i and all after it are there, and may overlap with what is left.
+        """
         scores, tape = self._forward(images, rows, valid_n, training=True)
         losses_n, d_scores = self._ops.loss(scores, labels_nb, valid_n, smoothing, scale_n)
-        self._backward(d_scores, tape, rows, valid_n)
+        self._backward(d_scores, tape, rows, valid_n, at)
         return losses_n
 
     def _forward(self, images: Tensor, rows: Rows, valid_n: Tensor, *, training: bool) -> tuple[Tensor, _Tape]:
@@ -102,15 +117,24 @@ class Network:
                 scores = torch.baddbmm(bias[:, None], tape.means_nbk, weight.transpose(1, 2))
         return scores, tape
 
-    def _backward(self, d_scores: Tensor, tape: _Tape, rows: Rows, valid_n: Tensor) -> None:
+    def _backward(
+        self, d_scores: Tensor, tape: _Tape, rows: Rows, valid_n: Tensor, at: Mapping[int, Callable[[], None]]
+    ) -> None:
+        """The gradients of values are one chain; those of filters run beside it, and read what `tape.kept` keeps."""
         pending: dict[int, Addend] = {}
-        for step in reversed(self._steps):
+        device = d_scores.device
+        for i, step in reversed(list(enumerate(self._steps))):
             if isinstance(step, Head):
                 pending[step.source] = Addend("dense", self._head_gradient(step, d_scores, tape, rows))
             elif isinstance(step, Normalisation):
                 self._norm_gradient(step, pending, tape, rows, valid_n)
             else:
                 self._conv_gradient(step, pending, tape, rows, valid_n)
+            if i in at:
+                with self._ops.beside(UPDATES, device):
+                    at[i]()
+        self._ops.join(device)
+        tape.kept.clear()
 
     def _head_gradient(self, step: Head, d_scores: Tensor, tape: _Tape, rows: Rows) -> Tensor:
         x = tape.values[step.source]
@@ -123,17 +147,22 @@ class Network:
     def _norm_gradient(
         self, step: Normalisation, pending: dict[int, Addend], tape: _Tape, rows: Rows, valid_n: Tensor
     ) -> None:
-        own = pending.pop(step.target)
-        out = tape.values.pop(step.target)
-        x = tape.values[step.source]
-        mask: Tensor | Literal["self", "none"] = "none"
-        if step.relu:
-            mask = "self" if step.skip is None else out
-        stats, norm = tape.stats.pop(step.target), self._norm(step, rows)
-        dx = self._ops.norm_gradient(own.values, x, stats, norm, valid_n, mask)
+        own, origin = pending.pop(step.target), self._origin(step, tape)
+        sums = tape.sums.pop(step.target, None)
+        if sums is None:
+            sums = self._ops.gradient_sums(own.values, origin)
+        dx = self._ops.norm_gradient(own.values, sums, origin, self._norm(step, rows), valid_n)
+        del tape.values[step.target], tape.stats[step.target]
         if step.skip is not None:
             pending[step.skip] = own
         pending[step.source] = Addend("dense", dx)
+
+    @staticmethod
+    def _origin(step: Normalisation, tape: _Tape) -> Origin:
+        mask: Tensor | Literal["self", "none"] = "none"
+        if step.relu:
+            mask = "self" if step.skip is None else tape.values[step.target]
+        return Origin(tape.values[step.source], tape.stats[step.target], mask, _groups(step.module) > 0)
 
     def _conv_gradient(
         self, step: Convolution, pending: dict[int, Addend], tape: _Tape, rows: Rows, valid_n: Tensor
@@ -141,15 +170,22 @@ class Network:
         g = pending.pop(step.target).values
         del tape.values[step.target]
         x, shape = tape.values[step.source], self._shapes[step.target]
-        self._ops.weight_gradient(x, g, shape, valid_n, self._row(rows.gradients, step.module.weight))
+        with self._ops.beside(FILTERS, x.device):
+            self._ops.weight_gradient(x, g, shape, valid_n, self._row(rows.gradients, step.module.weight))
+        tape.kept += [x, g]
         if step.source == IMAGES:
             return
         w, add = self._row(rows.compute, step.module.weight), pending.get(step.source)
         if (shape.side, shape.stride) == (1, 2):
             half = replace(shape, height=shape.out_height, width=shape.out_width, stride=1)
-            pending[step.source] = Addend("even", self._ops.input_gradient(g, w, half, valid_n, None))
-        else:
-            pending[step.source] = Addend("dense", self._ops.input_gradient(g, w, shape, valid_n, add))
+            pending[step.source] = Addend("even", self._ops.input_gradient(g, w, half, valid_n, None, None)[0])
+            return
+        made_by = self._completes.get(step.target)
+        origin = None if made_by is None else self._origin(made_by, tape)
+        dx, sums = self._ops.input_gradient(g, w, shape, valid_n, add, origin)
+        pending[step.source] = Addend("dense", dx)
+        if made_by is not None and sums is not None:
+            tape.sums[made_by.target] = sums
 
     def _row(self, buffer: Tensor, like: Tensor | None) -> Tensor:
         """A parameter's place in every replica's row, [n, size]."""
@@ -174,6 +210,22 @@ class Network:
             mean_nk=None if isinstance(module, nn.GroupNorm) else self._row(rows.norm_state, module.running_mean),
             var_nk=None if isinstance(module, nn.GroupNorm) else self._row(rows.norm_state, module.running_var),
         )
+
+
+def _completing(steps: Sequence[Step]) -> dict[int, Normalisation]:
+    """The norms whose output a convolution reads first, by that convolution: going backward, its gradient is the last
+    that the output gets."""
+    norms = {step.target: step for step in steps if isinstance(step, Normalisation)}
+    first: dict[int, Step] = {}
+    for step in steps:
+        for number in (step.source, getattr(step, "skip", None)):
+            if number is not None:
+                first.setdefault(number, step)
+    return {
+        step.target: norms[number]
+        for number, step in first.items()
+        if number in norms and isinstance(step, Convolution)
+    }
 
 
 def _groups(module: nn.BatchNorm2d | nn.GroupNorm) -> int:

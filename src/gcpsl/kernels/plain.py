@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.grad import conv2d_input, conv2d_weight
 
-from gcpsl.kernels.shapes import Addend, Augmentation, ConvShape, Norm, Plan, Update
+from gcpsl.kernels.shapes import Addend, Augmentation, ConvShape, Norm, Origin, Plan, Update
 
 MASK_31 = (1 << 31) - 1
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 compiled_ahead = nullcontext
+
+
+def beside(lane: int, device: torch.device) -> nullcontext[None]:
+    return nullcontext()
+
+
+def join(device: torch.device) -> None:
+    """Nothing ran beside."""
 
 
 def take(plan: Plan, labels: Tensor, batch: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -78,7 +85,9 @@ def conv(x: Tensor, w: Tensor, shape: ConvShape, valid_n: Tensor, *, per_sample:
     return y.to(x.dtype), sums
 
 
-def input_gradient(g: Tensor, w: Tensor, shape: ConvShape, valid_n: Tensor, add: Addend | None) -> Tensor:
+def input_gradient(
+    g: Tensor, w: Tensor, shape: ConvShape, valid_n: Tensor, add: Addend | None, origin: Origin | None
+) -> tuple[Tensor, Tensor | None]:
     size = (g.shape[1], shape.inputs, shape.height, shape.width)
     grads = [
         conv2d_input(
@@ -89,7 +98,8 @@ def input_gradient(g: Tensor, w: Tensor, shape: ConvShape, valid_n: Tensor, add:
     dx = torch.stack(grads).permute(0, 1, 3, 4, 2).contiguous()
     if add is not None:
         dx += dense(add, dx.shape)
-    return dx.to(g.dtype)
+    sums = None if origin is None else gradient_sums(dx, origin)
+    return dx.to(g.dtype), sums
 
 
 def dense(add: Addend, shape: torch.Size) -> Tensor:
@@ -155,34 +165,34 @@ def apply(x: Tensor, stats: Tensor, valid_n: Tensor, skip: Tensor | None, *, rel
     return torch.where(_real(x, valid_n), y, 0.0).to(x.dtype)
 
 
-def norm_gradient(
-    g: Tensor, x: Tensor, stats: Tensor, norm: Norm, valid_n: Tensor, mask: Tensor | Literal["self", "none"]
-) -> Tensor:
-    scale, shift, mean, rstd = stats[:, :, :, None, None]
-    value = _wide(x)
-    if isinstance(mask, Tensor):
-        g.mul_(mask > 0)
-    g = _wide(g)
-    if not isinstance(mask, Tensor) and mask == "self":
-        g = torch.where(value * scale + shift > 0, g, 0.0)
+def gradient_sums(g: Tensor, origin: Origin) -> Tensor:
+    scale, shift, mean, rstd = origin.stats[:, :, :, None, None]
+    value = _wide(origin.x)
+    if isinstance(origin.mask, Tensor):
+        g.mul_(origin.mask > 0)
+    elif origin.mask == "self":
+        g.mul_(value * scale + shift > 0)
     normal = (value - mean) * rstd
-    norm.d_bias_nk.copy_(g.sum((1, 2, 3)))
-    norm.d_weight_nk.copy_((g * normal).sum((1, 2, 3)))
-    weighted = g * norm.weight_nk[:, None, None, None]
-    n, b, h, w, k = x.shape
+    return torch.stack([_wide(g).sum((2, 3)), (_wide(g) * normal).sum((2, 3))], dim=2)
+
+
+def norm_gradient(g: Tensor, sums: Tensor, origin: Origin, norm: Norm, valid_n: Tensor) -> Tensor:
+    n, b, h, w, k = g.shape
+    _, _, mean, rstd = origin.stats[:, :, :, None, None]
+    by_sample = sums.view(n, b, -1, 2, k).sum(2)
+    d_bias_nk, d_weight_nk = by_sample.sum(1).unbind(1)
+    norm.d_bias_nk.copy_(d_bias_nk)
+    norm.d_weight_nk.copy_(d_weight_nk)
     if norm.groups:
-
-        def average(v: Tensor) -> Tensor:
-            groups = v.view(n, b, h * w, norm.groups, k // norm.groups).mean((2, 4), keepdim=True)
-            return groups.expand(n, b, 1, norm.groups, k // norm.groups).reshape(n, b, 1, 1, k)
+        weighted = (by_sample * norm.weight_nk[:, None, None]).view(n, b, 2, norm.groups, -1)
+        averages = weighted.sum(4) / (h * w * k // norm.groups)
+        average, along = averages.repeat_interleave(k // norm.groups, 3)[:, :, :, None, None].unbind(2)
     else:
-        count = (valid_n * h * w).clamp(min=1)[:, None, None, None, None]
-
-        def average(v: Tensor) -> Tensor:
-            return v.sum((1, 2, 3), keepdim=True) / count
-
-    dx = rstd * (weighted - average(weighted) - normal * average(weighted * normal))
-    return torch.where(_real(x, valid_n), dx, 0.0).to(x.dtype)
+        count = (valid_n * h * w).clamp(min=1)[:, None]
+        average, along = ((norm.weight_nk * d / count)[:, None, None, None] for d in (d_bias_nk, d_weight_nk))
+    normal = (_wide(origin.x) - mean) * rstd
+    dx = rstd * (_wide(g) * norm.weight_nk[:, None, None, None] - average - normal * along)
+    return torch.where(_real(g, valid_n), dx, 0.0).to(g.dtype)
 
 
 def loss(

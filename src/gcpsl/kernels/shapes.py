@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
 
 
@@ -71,6 +72,17 @@ class Norm:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """The norm that a value came out of: what it read, its statistics, and where the ReLU behind it let through: where
+    `mask` > 0, or where scale x + shift > 0 ("self"), or everywhere ("none")."""
+
+    x: Tensor
+    stats: Tensor
+    mask: Tensor | Literal["self", "none"]
+    per_sample: bool
+
+
+@dataclass(frozen=True)
 class Augmentation:
     """The samples on the device, and what is done to them: value = factor pixel + offset."""
 
@@ -119,6 +131,15 @@ class Operations(Protocol):
         """Calls inside may do no more than have their kernels compiled."""
         ...
 
+    def beside(self, lane: int, device: torch.device) -> AbstractContextManager[None]:
+        """Calls inside may overlap with what follows; they come after what was called before, in this lane, in lower
+        ones and outside. What they read must be kept until `join`."""
+        ...
+
+    def join(self, device: torch.device) -> None:
+        """What follows comes after all that ran beside."""
+        ...
+
     def take(self, plan: Plan, labels: Tensor, batch: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The next round's samples, bits and labels [n, b], and how many of them count [n]."""
         ...
@@ -140,7 +161,11 @@ class Operations(Protocol):
         `per_sample`."""
         ...
 
-    def input_gradient(self, g: Tensor, w: Tensor, shape: ConvShape, valid_n: Tensor, add: Addend | None) -> Tensor: ...
+    def input_gradient(
+        self, g: Tensor, w: Tensor, shape: ConvShape, valid_n: Tensor, add: Addend | None, origin: Origin | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """With an origin, as `gradient_sums` leaves it, and its sums."""
+        ...
 
     def weight_gradient(self, x: Tensor, g: Tensor, shape: ConvShape, valid_n: Tensor, out: Tensor) -> None: ...
 
@@ -152,12 +177,13 @@ class Operations(Protocol):
         """relu(scale x + shift + skip), zero behind the valid samples."""
         ...
 
-    def norm_gradient(
-        self, g: Tensor, x: Tensor, stats: Tensor, norm: Norm, valid_n: Tensor, mask: Tensor | Literal["self", "none"]
-    ) -> Tensor:
-        """The gradient of `apply`'s x, and of the norm's parameters. g is of what came out of the ReLU, which let
-        through where `mask` > 0, and becomes zero elsewhere; "self" recomputes that where there was no skip, and leaves
-        g as it is."""
+    def gradient_sums(self, g: Tensor, origin: Origin) -> Tensor:
+        """Tiles' sums of the gradient and of the gradient times the normalised x [n, tiles, 2, k]. g is of what came
+        out of the ReLU, and becomes zero where that let nothing through."""
+        ...
+
+    def norm_gradient(self, g: Tensor, sums: Tensor, origin: Origin, norm: Norm, valid_n: Tensor) -> Tensor:
+        """The gradient of the norm's x, and of its parameters."""
         ...
 
     def loss(

@@ -9,6 +9,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from gcpsl.kernels.triton_norm import let_through
+
 
 @triton.jit
 def forward(
@@ -55,14 +57,16 @@ def forward(
 
 @triton.jit
 def input_gradient(
-    g_nbhwk, w_nktc, dx_nbhwc, add, valid, batch, w_row, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr,
-    OH: tl.constexpr, OW: tl.constexpr, K: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, ADD: tl.constexpr,
-    PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    g_nbhwk, w_nktc, dx_nbhwc, add, norm_x, norm_out, stats, sums, valid, batch, w_row, H: tl.constexpr,
+    W: tl.constexpr, C: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr, K: tl.constexpr, SIDE: tl.constexpr,
+    STRIDE: tl.constexpr, ADD: tl.constexpr, MASK: tl.constexpr, SUMS: tl.constexpr, PER_SAMPLE: tl.constexpr,
+    PIECES: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """dx[m, c] = sum over the taps that saw pixel m, and k, of g[where it was seen, k] w[k, t, c].
 
     With stride 2 the pixels of one parity (third axis of the grid) see the same taps: 1, 2, 2 or 4 of 9. ADD brings in
-    another gradient of the same pixels: "dense", or of the "even" pixels only.
+    another gradient of the same pixels: "dense", or of the "even" pixels only. With SUMS, the pixels came out of
+    a norm, and what `triton_norm.gradient_sums` makes of their gradient is made here.
     """
     n = tl.program_id(1).to(tl.int64)
     if tl.load(valid + n) == 0:
@@ -78,12 +82,51 @@ def input_gradient(
     j = m % columns
     y, x = i * STRIDE + down, j * STRIDE + across
     inside = (b < batch) & (y < H) & (x < W)
+    acc = _seen(
+        g_nbhwk + n * batch * OH * OW * K, w_nktc + n * w_row, c, b, i, j, inside, down, across, C, OH, OW, K, SIDE,
+        STRIDE, PRECISION, BM, BN, BK,
+    )  # fmt: skip
+    at = (n * batch * H * W + (b * H + y) * W + x) * C
+    if ADD == "even":
+        half = (n * batch * ((H + 1) // 2) + b * ((H + 1) // 2) + y // 2) * ((W + 1) // 2) + x // 2
+        add += half * C
+        added = inside & (y % 2 == 0) & (x % 2 == 0)
+    else:
+        add += at
+        added = inside
+    tile = tl.program_id(0) // (C // BN)
+    sums += (n * (tl.num_programs(0) // (C // BN) * tl.num_programs(2)) + tile * tl.num_programs(2)) * 2 * C
+    sums += tl.program_id(2) * 2 * C
+    if PER_SAMPLE:
+        stats += (n * batch + tile * BM // (rows * columns)) * C
+        plane = tl.num_programs(1) * batch * C
+    else:
+        stats += n * C
+        plane = tl.num_programs(1) * C
+    if PIECES == 2:
+        # a half at a time, because all that comes in here would not fit into the registers beside the whole sum
+        left, right = tl.split(tl.permute(tl.reshape(acc, (BM, 2, BN // 2)), (0, 2, 1)))
+        first = tl.program_id(0) % (C // BN) * BN + tl.arange(0, BN // 2)
+        _finish(left, first, at, inside, added, dx_nbhwc, add, norm_x, norm_out, stats, plane, sums, C, ADD, MASK, SUMS)
+        first += BN // 2
+        _finish(
+            right, first, at, inside, added, dx_nbhwc, add, norm_x, norm_out, stats, plane, sums, C, ADD, MASK, SUMS
+        )
+    else:
+        _finish(acc, c, at, inside, added, dx_nbhwc, add, norm_x, norm_out, stats, plane, sums, C, ADD, MASK, SUMS)
+
+
+@triton.jit
+def _seen(
+    g_bhwk, w_ktc, c, b, i, j, inside, down, across, C: tl.constexpr, OH: tl.constexpr, OW: tl.constexpr,
+    K: tl.constexpr, SIDE: tl.constexpr, STRIDE: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """The sum over taps and k of `input_gradient`, for the pixels of one parity in rows i and columns j of image b."""
     if STRIDE == 1:
         taps_r, taps_s = SIDE, SIDE
     else:
         taps_r, taps_s = 1 + down, 1 + across
-    g_nbhwk += n * batch * OH * OW * K
-    w_nktc += n * w_row
     k = tl.arange(0, BK)
     acc = tl.zeros((BM, BN), tl.float32)
     for step in range(taps_r * taps_s * (K // BK)):
@@ -96,20 +139,27 @@ def input_gradient(
             r, s = 1 - down + 2 * tr, 1 - across + 2 * ts
             oy, ox = i + down * (1 - tr), j + across * (1 - ts)
         there = inside & (oy >= 0) & (oy < OH) & (ox >= 0) & (ox < OW)
-        g_at = g_nbhwk + (((b * OH + oy) * OW + ox) * K + k0)[:, None] + k[None, :]
-        g = tl.load(g_at, mask=there[:, None], other=0.0)
-        w = tl.load(w_nktc + ((k0 + k) * (SIDE * SIDE) + r * SIDE + s)[:, None] * C + c[None, :])
+        g = tl.load(g_bhwk + (((b * OH + oy) * OW + ox) * K + k0)[:, None] + k[None, :], mask=there[:, None], other=0.0)
+        w = tl.load(w_ktc + ((k0 + k) * (SIDE * SIDE) + r * SIDE + s)[:, None] * C + c[None, :])
         acc = tl.dot(g, w, acc, input_precision=PRECISION)
-    at = (n * batch * H * W + (b * H + y) * W + x)[:, None] * C + c[None, :]
-    if ADD == "dense":
-        acc += tl.load(add + at, mask=inside[:, None], other=0.0).to(tl.float32)
-    if ADD == "even":
-        even = inside & (y % 2 == 0) & (x % 2 == 0)
-        half_h: tl.constexpr = (H + 1) // 2
-        half_w: tl.constexpr = (W + 1) // 2
-        half = (n * batch * half_h * half_w + (b * half_h + y // 2) * half_w + x // 2)[:, None] * C + c[None, :]
-        acc += tl.load(add + half, mask=even[:, None], other=0.0).to(tl.float32)
-    tl.store(dx_nbhwc + at, acc.to(dx_nbhwc.dtype.element_ty), mask=inside[:, None])
+    return acc
+
+
+@triton.jit
+def _finish(
+    acc, c, at, inside, added, dx, add, norm_x, norm_out, stats, plane, sums, C: tl.constexpr, ADD: tl.constexpr,
+    MASK: tl.constexpr, SUMS: tl.constexpr,
+):  # fmt: skip
+    """Bring in the other gradient, make the norm's sums, and store: of some pixels' channels c."""
+    at = at[:, None] + c[None, :]
+    inside = inside[:, None]
+    if ADD != "none":
+        acc += tl.load(add[:, None] + c[None, :], mask=added[:, None], other=0.0).to(tl.float32)
+    if SUMS:
+        acc, times_normal = let_through(acc, norm_x + at, norm_out + at, stats + c, plane, inside, MASK)
+        tl.store(sums + c, tl.sum(acc, axis=0))
+        tl.store(sums + C + c, tl.sum(times_normal, axis=0))
+    tl.store(dx + at, acc.to(dx.dtype.element_ty), mask=inside)
 
 
 @triton.jit

@@ -109,39 +109,55 @@ def apply(
 
 
 @triton.jit
+def let_through(grad, x_at, out_at, stat, plane, inside, MASK: tl.constexpr):
+    """The gradient where the ReLU let through, zero elsewhere, and that times the normalised x.
+
+    With MASK "self" it let through where scale x + shift > 0, with "out" where out > 0, with "none" everywhere.
+    """
+    value = tl.load(x_at, mask=inside, other=0.0).to(tl.float32)
+    if MASK == "self":
+        grad = tl.where(value * tl.load(stat)[None, :] + tl.load(stat + plane)[None, :] > 0, grad, 0.0)
+    if MASK == "out":
+        grad = tl.where(tl.load(out_at, mask=inside, other=0.0) > 0, grad, 0.0)
+    normal = (value - tl.load(stat + 2 * plane)[None, :]) * tl.load(stat + 3 * plane)[None, :]
+    return grad, grad * normal
+
+
+@triton.jit
 def gradient_sums(
     g, x, out, stats, sums, batch, pixels, N, K: tl.constexpr, PER_SAMPLE: tl.constexpr, MASK: tl.constexpr,
-    BM: tl.constexpr, BK: tl.constexpr,
+    BM: tl.constexpr, BK: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """Each tile's sums of the gradient and of the gradient times the normalised x: sums[n, tile, 2, k].
 
-    The gradient counts where the ReLU let through, and becomes zero elsewhere: with MASK "self" that is where
-    scale x + shift > 0, with "out" where out > 0, with "none" everywhere.
+    The gradient becomes zero where the ReLU let nothing through. A tile is STEPS pieces of BM pixels, added up before
+    they are summed, which costs more than reading them.
     """
     n = tl.program_id(1)
     tile = tl.program_id(0) // (K // BK)
-    m = tile * BM + tl.arange(0, BM)
     k = tl.program_id(0) % (K // BK) * BK + tl.arange(0, BK)
-    inside = (m < batch * pixels)[:, None]
-    at = n.to(tl.int64) * batch * pixels * K + m[:, None] * K + k[None, :]
     if PER_SAMPLE:
-        stat = stats + (n * batch + tile * BM // pixels) * K + k
+        stat = stats + (n * batch + tile * BM * STEPS // pixels) * K + k
         plane = N * batch * K
     else:
         stat = stats + n * K + k
         plane = N * K
-    value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-    grad = tl.load(g + at, mask=inside, other=0.0).to(tl.float32)
-    if MASK == "self":
-        grad = tl.where(value * tl.load(stat)[None, :] + tl.load(stat + plane)[None, :] > 0, grad, 0.0)
-    if MASK == "out":
-        grad = tl.where(tl.load(out + at, mask=inside, other=0.0) > 0, grad, 0.0)
-        tl.store(g + at, grad.to(g.dtype.element_ty), mask=inside)
-    normal = (value - tl.load(stat + 2 * plane)[None, :]) * tl.load(stat + 3 * plane)[None, :]
+    total = tl.zeros((BM, BK), tl.float32)
+    along = tl.zeros((BM, BK), tl.float32)
+    for step in range(STEPS):
+        m = (tile * STEPS + step) * BM + tl.arange(0, BM)
+        inside = (m < batch * pixels)[:, None]
+        at = n.to(tl.int64) * batch * pixels * K + m[:, None] * K + k[None, :]
+        grad = tl.load(g + at, mask=inside, other=0.0).to(tl.float32)
+        grad, times_normal = let_through(grad, x + at, out + at, stat, plane, inside, MASK)
+        if MASK != "none":
+            tl.store(g + at, grad.to(g.dtype.element_ty), mask=inside)
+        total += grad
+        along += times_normal
     tiles = tl.num_programs(0) // (K // BK)
     to = sums + ((n * tiles + tile) * 2) * K + k
-    tl.store(to, tl.sum(grad, axis=0))
-    tl.store(to + K, tl.sum(grad * normal, axis=0))
+    tl.store(to, tl.sum(total, axis=0))
+    tl.store(to + K, tl.sum(along, axis=0))
 
 
 @triton.jit
@@ -201,9 +217,9 @@ def group_coefficients(
 @triton.jit
 def apply_gradient(
     g, x, stats, coefficients, dx, valid, batch, pixels, N, K: tl.constexpr, PER_SAMPLE: tl.constexpr,
-    MASK: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    BM: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """dx = scale g + slope x + offset, zero behind the valid samples; MASK "self" as in `gradient_sums`."""
+    """dx = scale g + slope x + offset, zero behind the valid samples."""
     n = tl.program_id(1)
     m = tl.program_id(0) // (K // BK) * BM + tl.arange(0, BM)
     k = tl.program_id(0) % (K // BK) * BK + tl.arange(0, BK)
@@ -218,8 +234,6 @@ def apply_gradient(
     scale = tl.load(stats + row)[None, :]
     value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     grad = tl.load(g + at, mask=inside, other=0.0).to(tl.float32)
-    if MASK == "self":
-        grad = tl.where(value * scale + tl.load(stats + plane + row)[None, :] > 0, grad, 0.0)
     result = scale * grad + tl.load(coefficients + row)[None, :] * value
     result += tl.load(coefficients + plane + row)[None, :]
     result = tl.where((m < tl.load(valid + n) * pixels)[:, None], result, 0.0)

@@ -102,14 +102,14 @@ def loss(
 
 @triton.jit
 def sgd(
-    parameters, gradients, momenta, compute, lr, active, scales, row, momentum, decay,
+    parameters, gradients, momenta, compute, lr, active, scales, size, row, momentum, decay,
     MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, COPY: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """PyTorch's SGD step on each active replica's row, whose parameters are kept in the products' precision too."""
     n = tl.program_id(1).to(tl.int64)
     if tl.load(active + n) > 0:
         i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        there = i < row
+        there = i < size
         at = n * row + i
         p = tl.load(parameters + at, mask=there, other=0.0)
         g = tl.load(gradients + at, mask=there, other=0.0) / tl.load(scales + n) + decay * p
@@ -125,14 +125,14 @@ def sgd(
 
 @triton.jit
 def adamw(
-    parameters, gradients, means, squares, compute, lr, active, scales, sizes, roots, row, decay, beta1, beta2, epsilon,
-    COPY: tl.constexpr, BLOCK: tl.constexpr,
+    parameters, gradients, means, squares, compute, lr, active, scales, sizes, roots, size, row, decay, beta1, beta2,
+    epsilon, COPY: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """PyTorch's AdamW step. `sizes` are lr / (1 - beta1^steps), `roots` sqrt(1 - beta2^steps), one per replica."""
     n = tl.program_id(1).to(tl.int64)
     if tl.load(active + n) > 0:
         i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        there = i < row
+        there = i < size
         at = n * row + i
         g = tl.load(gradients + at, mask=there, other=0.0) / tl.load(scales + n)
         mean = tl.load(means + at, mask=there, other=0.0)

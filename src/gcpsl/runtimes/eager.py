@@ -61,7 +61,8 @@ class EagerRuntime:
     def _workload(self) -> Workload:
         def segment(module: nn.Module) -> FlatSegment:
             channels_last = self._config.runtime.channels_last
-            return FlatSegment(module.to(self.device), self._config.optimizer, channels_last=channels_last)
+            optimizer = self._config.optimizer
+            return FlatSegment(module, optimizer, channels_last=channels_last, device=self.device)
 
         def client_segment() -> FlatSegment:
             return segment(self._model.client)

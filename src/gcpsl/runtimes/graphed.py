@@ -19,7 +19,7 @@ from typing_extensions import override
 from gcpsl.data.device import DeviceSamples
 from gcpsl.errors import RunError
 from gcpsl.runtimes.base import EpochProgress, Job, Observer
-from gcpsl.runtimes.capture import Graphs
+from gcpsl.runtimes.capture import Graphs, Work
 from gcpsl.runtimes.eager import EagerRuntime
 from gcpsl.runtimes.lanes import Lane, Lanes
 from gcpsl.runtimes.numerics import Numerics, graphed_precision
@@ -84,15 +84,13 @@ class GraphedRuntime(EagerRuntime):
             lanes.compiled_ahead(evaluated, self._config.schedule.batch_size)
         by_first = {lane.first: lane for group in lanes.groups for lane in group}
         for key in keys:
-            work = (
-                partial(lanes.update, lanes.everyone) if key == JOINT_UPDATE else partial(self._round, by_first, *key)
-            )
-            self._graphs.capture(key, work)
+            self._graphs.capture(key, self._work(by_first, key))
 
-    def _round(self, lanes: Mapping[int, Lane], first: int, size: int) -> None:
-        self._lanes.gradients(lanes[first], size)
-        if not self._lanes.joint:
-            self._lanes.update(lanes[first])
+    def _work(self, lanes: Mapping[int, Lane], key: tuple[int, int]) -> Work:
+        first, size = key
+        if key == JOINT_UPDATE:
+            return partial(self._lanes.update, self._lanes.everyone)
+        return partial(self._lanes.gradients if self._lanes.joint else self._lanes.round, lanes[first], size)
 
     @contextmanager
     def _untouched(self) -> Iterator[None]:

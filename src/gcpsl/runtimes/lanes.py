@@ -10,8 +10,9 @@ Tensor names end in their dimensions: n replicas, t rounds, b samples of a batch
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -22,12 +23,13 @@ from gcpsl.config import Config
 from gcpsl.data.device import DeviceSamples
 from gcpsl.flat import FlatSegment, Stack
 from gcpsl.kernels import Augmentation, Plan, Update, operations_for
-from gcpsl.kernels.layers import NotStackable, read
+from gcpsl.kernels.layers import NotStackable, first_of, read
 from gcpsl.kernels.network import Network, Rows
 from gcpsl.runtimes.numerics import DTYPES, Precision
 from gcpsl.schedule import EpochSchedule
 
 LOSS_SCALE = 2.0**16
+WHOLE = slice(None)
 STEADY_ROUNDS = 2000  # without an overflow, after which the loss scale doubles
 
 
@@ -76,8 +78,11 @@ class Lanes:
         self.network, self.why_modules = self._stacked()
         self.groups = self._grouped()
         self.everyone = self._lane(0, n)
+        averaged = config.schedule.synchronise == "step"
         # replicas by their modules step together only once all have their gradients
-        self.joint = config.schedule.synchronise == "step" and len(self.groups[0]) > 1
+        self.joint = averaged and len(self.groups[0]) > 1
+        plain = config.optimizer.kind == "sgd" and precision != "fp16" and not averaged
+        self._server_ahead = self.network is not None and plain
 
     def _empty_plan(self) -> Plan:
         """Room for any epoch; a batch is read from its start on, however few of its entries count."""
@@ -101,6 +106,7 @@ class Lanes:
             steps = read([segment.module for segment in self._segments[0]], (channels, height, width))
         except NotStackable as reason:
             return None, str(reason)
+        self._cut = first_of(self._segments[0][1].module, steps)
         return Network(steps, self.stack.offsets(), self._ops, tf32=self._precision == "tf32"), ""
 
     def _grouped(self) -> list[list[Lane]]:
@@ -173,8 +179,22 @@ class Lanes:
         losses: list[list[float]] = self._plan.losses_nt.tolist()
         return losses
 
+    def round(self, lane: Lane, size: int) -> None:
+        """The next round of every replica of the lane. A server that can step while its clients go backward does."""
+        if not self._server_ahead:
+            self.gradients(lane, size)
+            self.update(lane)
+            return
+        _, server, end = self.stack.starts
+        step_server = partial(self._step, lane, lane.valid_n, lane.scale_n, slice(server, end))
+        self._gradients(lane, size, {self._cut: step_server})
+        self.update(lane, slice(0, server))
+
     def gradients(self, lane: Lane, size: int) -> None:
         """Take the next round up to its gradients. Its batch has room for `size` samples; some may not count."""
+        self._gradients(lane, size, {})
+
+    def _gradients(self, lane: Lane, size: int, ahead: Mapping[int, Callable[[], None]]) -> None:
         samples_nb, bits_nb, labels_nb, valid_n = self._ops.take(lane.plan, self._train.labels, size)
         lane.valid_n.copy_(valid_n)
         if self.network is None:
@@ -184,7 +204,8 @@ class Lanes:
             return
         smoothing = self._config.train.label_smoothing
         images = self.network.images(_augmentation(self._train), samples_nb, bits_nb, valid_n, lane.rows)
-        lane.losses_n.copy_(self.network.gradients(images, labels_nb, valid_n, lane.rows, smoothing, lane.scale_n))
+        losses_n = self.network.gradients(images, labels_nb, valid_n, lane.rows, smoothing, lane.scale_n, ahead)
+        lane.losses_n.copy_(losses_n)
         lane.counters.add_((valid_n > 0)[:, None])
 
     def _module_gradients(self, lane: Lane, images: Tensor, labels_b: Tensor) -> Tensor:
@@ -207,7 +228,7 @@ class Lanes:
         return torch.autocast(self.device.type, dtype if reduced else torch.bfloat16, reduced, cache_enabled=False)
 
     @torch.no_grad()
-    def update(self, lane: Lane) -> None:
+    def update(self, lane: Lane, part: slice = WHOLE) -> None:
         """Step every replica that took the round, or all of them on their mean, and turn to the next round."""
         active_n, scale_n = lane.valid_n, lane.scale_n
         if self._config.schedule.synchronise == "step":
@@ -215,24 +236,28 @@ class Lanes:
         if self._precision == "fp16":
             scale_n = scale_n.clone()
             active_n = _rescale(lane, active_n)
-        settings, rows, state = self._config.optimizer, lane.rows, lane.optimizer
-        compute = None if rows.compute.dtype == rows.parameters.dtype else rows.compute
-        update = Update(rows.parameters, rows.gradients, compute, self._lr, active_n, scale_n)
+        self._step(lane, active_n, scale_n, part)
+        self._ops.advance(lane.plan, lane.losses_n, lane.valid_n)
+        lane.valid_n.zero_()
+
+    def _step(self, lane: Lane, active_n: Tensor, scale_n: Tensor, part: slice) -> None:
+        """The optimizer's step on this part of the active replicas' rows."""
+        settings, rows = self._config.optimizer, lane.rows
+        compute = None if rows.compute.dtype == rows.parameters.dtype else rows.compute[:, part]
+        update = Update(rows.parameters[:, part], rows.gradients[:, part], compute, self._lr, active_n, scale_n)
+        state = {name: t if name == "step" else t[:, part] for name, t in lane.optimizer.items()}
         decay = settings.weight_decay
         if settings.kind == "adamw":
             self._ops.adamw(update, state["exp_avg"], state["exp_avg_sq"], state["step"], weight_decay=decay)
         else:
             momenta, nesterov = state.get("momentum_buffer"), settings.nesterov
             self._ops.sgd(update, momenta, momentum=settings.momentum, nesterov=nesterov, weight_decay=decay)
-        self._ops.advance(lane.plan, lane.losses_n, lane.valid_n)
-        lane.valid_n.zero_()
 
     def compiled_ahead(self, samples: Sequence[DeviceSamples], size: int) -> None:
         """Compile what the stacked network needs for rounds and for evaluation, all at once."""
         at_once = self._config.train.eval_batch_size
         with self._ops.compiled_ahead():
-            self.gradients(self.groups[0][0], size)
-            self.update(self.groups[0][0])
+            self.round(self.groups[0][0], size)
             for each in samples:
                 for count in {min(at_once, len(each)), len(each) % at_once} - {0}:
                     self.scores(each, torch.zeros(count, dtype=torch.int64, device=self.device))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 pytest.importorskip("triton")
-from gcpsl.kernels import Addend, Augmentation, ConvShape, Norm, Plan, Update, fast, plain
+from gcpsl.kernels import Addend, Augmentation, ConvShape, Norm, Origin, Plan, Update, fast, plain
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 torch.backends.cudnn.allow_tf32 = False
@@ -98,10 +98,34 @@ def test_input_gradients_with_what_is_added(name: str, add: str, dtype: torch.dt
     }
     full = torch.full_like(VALID, B)
     near(
-        fast.input_gradient(g, w, shape, full, addends[add]),
-        plain.input_gradient(g, w, shape, full, addends[add]),
+        fast.input_gradient(g, w, shape, full, addends[add], None)[0],
+        plain.input_gradient(g, w, shape, full, addends[add], None)[0],
         dtype,
     )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mask", ["self", "none", "out"])
+@pytest.mark.parametrize("per_sample", [True, False])
+@pytest.mark.parametrize("name", ["3x3", "3x3 of stride 2", "1x1"])
+def test_input_gradients_and_the_sums_that_the_norm_before_needs(
+    name: str, per_sample: bool, mask: str, dtype: torch.dtype
+) -> None:
+    shape = SHAPES[name]
+    g = only_valid(normal(N, B, shape.out_height, shape.out_width, shape.outputs, dtype=dtype))
+    size = (N, B, shape.height, shape.width, shape.inputs)
+    x, out = (only_valid(normal(*size, dtype=dtype)) for _ in range(2))
+    stats = normal(4, N, B if per_sample else 1, shape.inputs)
+    how: Tensor | Literal["self", "none"] = out if mask == "out" else "self" if mask == "self" else "none"
+    origin, w = Origin(x, stats, how, per_sample), filters(shape, dtype)
+    dx, sums = fast.input_gradient(g, w, shape, VALID, None, origin)
+    expected, expected_sums = plain.input_gradient(g, w, shape, VALID, None, origin)
+    assert sums is not None and expected_sums is not None
+    near(dx, expected, dtype)
+    parts = (N, B, -1, 2, shape.inputs)
+    if per_sample:
+        near(sums.view(*parts).sum(2), expected_sums.view(*parts).sum(2), dtype)
+    near(sums.sum(1), expected_sums.sum(1), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -161,10 +185,11 @@ def test_norms_forward_and_backward(groups: int, skip: bool, mask: str, dtype: t
 
     g = only_valid(normal(N, B, side, side, k, dtype=dtype))
     how: Tensor | Literal["self", "none"] = out if mask == "out" else "self" if mask == "self" else "none"
-    own_g = g.clone()
-    dx = fast.norm_gradient(own_g, y, stats, ours, VALID, how)
-    near(dx, plain.norm_gradient(g, y, stats, theirs, VALID, how), dtype)
+    own_g, origin = g.clone(), Origin(y, stats, how, per_sample=groups > 0)
+    sums, expected_sums = fast.gradient_sums(own_g, origin), plain.gradient_sums(g, origin)
     assert torch.equal(own_g, g)
+    dx = fast.norm_gradient(g, sums, origin, ours, VALID)
+    near(dx, plain.norm_gradient(g, expected_sums, origin, theirs, VALID), dtype)
     near(ours.d_weight_nk, theirs.d_weight_nk)
     near(ours.d_bias_nk, theirs.d_bias_nk)
 
