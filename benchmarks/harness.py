@@ -11,10 +11,13 @@ import numpy as np
 
 from gcpsl.data import Dataset, Samples
 
+RECORDED: list[dict[str, object]] = []  # every figure that was reported
+
 
 def report(name: str, value: float, unit: str, limit: str = "", **detail: object) -> None:
     """One figure as one JSON line."""
-    print(json.dumps({"name": name, "value": round(value, 4), "unit": unit, "limit": limit, **detail}), flush=True)
+    RECORDED.append({"name": name, "value": round(value, 4), "unit": unit, "limit": limit, **detail})
+    print(json.dumps(RECORDED[-1]), flush=True)
 
 
 def synthetic(samples: int, shape: tuple[int, int, int], classes: int = 10) -> Dataset:

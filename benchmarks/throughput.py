@@ -29,7 +29,7 @@ CLIENTS = 256
 BATCH = 64
 
 
-def bare_network(name: str, shape: tuple[int, int, int]) -> nn.Module:
+def bare_network(name: str, shape: tuple[int, int, int], *, channels_last: bool = True) -> nn.Module:
     """The unsplit network, with GroupNorm where the client segment of the default cut has it."""
     if name == "resnet18":
         network: nn.Module = resnet18(shape, 10)
@@ -42,7 +42,7 @@ def bare_network(name: str, shape: tuple[int, int, int]) -> nn.Module:
         to_group_norm(holder, ZOO[name].groups)
         network.set_submodule(child, holder["it"])
     for parameter in network.parameters():
-        if parameter.dim() == 4:
+        if channels_last and parameter.dim() == 4:
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
     return network
 

@@ -32,7 +32,12 @@ def describe() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of the source tree this package runs from, or None for an installed package."""
+    """The commit of the source tree this package runs from, or None for an installed package.
+
+    `$GCPSL_COMMIT` names it where the tree was copied to a machine without its history.
+    """
+    if told := os.environ.get("GCPSL_COMMIT"):
+        return told
     source = Path(__file__).parent
     git = ("git", "-C", str(source))
     try:
