@@ -1,16 +1,18 @@
-"""Work on the device, captured once and replayed; on the CPU it is simply called.
+"""Work on the device, done once to capture it and then replayed; on the CPU it is called instead.
 
 Knows nothing of what the work is. Work of one lane is replayed in order, lanes may overlap.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 Work = Callable[[], None]
+FIRST = int(os.environ.get("XPRIO", "-1"))  # the priority of a round's own stream
 
 
 class Graphs:
@@ -35,10 +37,12 @@ class Graphs:
     def capture(self, key: tuple[int, int], work: Work) -> None:
         """Do the work once, and keep it. Raises what PyTorch raises where that can't be done."""
         if self._device.type == "cpu":
+            work()
             self._replays[key] = work
             return
         lane, current = key[0], torch.cuda.current_stream(self._device)
-        stream = self._streams.setdefault(lane, torch.cuda.Stream(self._device))
+        # above the streams beside it, so that what the next kernel waits for is not held up by what nobody waits for
+        stream = self._streams.setdefault(lane, torch.cuda.Stream(self._device, priority=FIRST))
         pool = self._pools.setdefault(lane, torch.cuda.graph_pool_handle())
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         offset = generator.get_offset()

@@ -168,10 +168,11 @@ class Lanes:
         self._uploaded = schedule
 
     def turn_to(self, turns: Sequence[int], stops: Sequence[int], lr: float) -> None:
-        """The next rounds are these, up to those."""
+        """The next rounds are these, up to those; whatever was captured before took none."""
         self._plan.turn_n.copy_(torch.tensor(turns))
         self._plan.until_n.copy_(torch.tensor(stops))
         self._lr.fill_(lr)
+        self._valid_n.zero_()
         self._compute.copy_(self.stack.parameters)
 
     def losses(self) -> list[list[float]]:
