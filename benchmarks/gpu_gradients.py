@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from gpu import BATCH, CLIENTS, settings
+from gpu import BATCH, CLIENTS, SAMPLES, settings
 from harness import RECORDED, report, synthetic
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -58,7 +58,7 @@ def apart(ours: list[Tensor], exact: list[Tensor]) -> float:
 
 def check(precision: Precision) -> None:
     config = settings(WORKLOADS, precision)
-    data = federate(config, synthetic(WORKLOADS * BATCH * 4, (3, 32, 32)))
+    data = federate(config, synthetic(SAMPLES, (3, 32, 32)))
     model = build(config.model, data.input_shape, data.classes, 0)
     runtime = GraphedRuntime(Job(config, data, model, print))
     assignment = torch.arange(CLIENTS).numpy() % WORKLOADS

@@ -23,14 +23,14 @@ def fuse(replicas: Sequence[Sequence[Tensor]], weights: Sequence[float], into: S
             target[part] = mean if target.is_floating_point() else mean.round().to(target.dtype)
 
 
-def drift(replicas: Sequence[Sequence[Tensor]], weights: Sequence[float]) -> float:
+def drift(replicas: Sequence[Sequence[Tensor]], weights: Sequence[float], mean: Sequence[Tensor]) -> float:
     """How far the replicas lie apart: their weighted RMS distance from the mean, relative to the mean's norm."""
-    spread, norm = torch.zeros(2, dtype=torch.float64, device=replicas[0][0].device)
-    for buffers in zip(*replicas, strict=True):
-        for part, mean in _means(buffers, weights):
-            norm += mean.square().sum()
-            for weight, buffer in zip(weights, buffers, strict=True):
-                spread += weight * (buffer[part].double() - mean).square().sum()
+    spread, norm = torch.zeros(2, dtype=torch.float64, device=mean[0].device)
+    for centre in mean:
+        norm += torch.linalg.vector_norm(centre, dtype=torch.float64).square()
+    for weight, replica in zip(weights, replicas, strict=True):
+        for buffer, centre in zip(replica, mean, strict=True):
+            spread += weight * torch.linalg.vector_norm(buffer - centre, dtype=torch.float64).square()
     return math.sqrt(float(spread) / float(norm)) if norm else 0.0
 
 

@@ -167,11 +167,11 @@ class RunFolder:
         for path in self._checkpoint_paths():
             path.unlink()
 
-    def save_model(self, name: str, tensors: dict[str, Tensor], about: Mapping[str, str]) -> None:
+    def save_model(self, name: str, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> None:
         self._save_tensors(self.path / f"{name}.safetensors", tensors, about)
 
     @staticmethod
-    def _save_tensors(path: Path, tensors: dict[str, Tensor], meta: Mapping[str, str]) -> None:
+    def _save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> None:
         from safetensors.torch import save
 
         contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}

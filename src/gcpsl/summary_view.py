@@ -26,7 +26,7 @@ def _summary_rows(s: Summary) -> list[tuple[str, str]]:
     rows += [
         (
             "time",
-            f"{duration(s.training_s)} of training, {duration(s.wall_s)} in all "
+            f"{duration(s.training_s)} of training, {duration(s.setup_s)} of set-up, {duration(s.wall_s)} in all "
             f"({s.rounds_per_s:,.0f} rounds/s, {s.samples_per_s:,.0f} samples/s)",
         ),
         (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,6 +114,7 @@ class Training:
         self._runtime.prepare(first)
         self._records: list[EpochRecord] = []
         self._progress: EpochProgress | None = None
+        self._best: tuple[EpochRecord, dict[str, torch.Tensor]] | None = None  # until it is saved
         self._wall_s_before = 0.0
 
     def run(self, folder: RunFolder) -> Result:
@@ -135,6 +136,7 @@ class Training:
             except Interrupted:
                 self._save_checkpoint()
             finally:
+                self._save_best()
                 self._display.close()
                 for tracker in self._trackers:
                     tracker.close(finished=finished)
@@ -198,7 +200,7 @@ class Training:
         self._progress = None
         self._folder.log_epoch(record.to_json())
         if best_record(self._records) is record:
-            self._save_model("best", record)
+            self._best = record, self._runtime.model_state()
         for tracker in self._trackers:
             tracker.log(record)
         self._display.epoch_done(record)
@@ -235,6 +237,7 @@ class Training:
         return epoch_record(self._config, self._data, self._sizes, schedule, measured)
 
     def _save_checkpoint(self) -> None:
+        self._save_best()
         meta = {
             "records": [record.to_json() for record in self._records],
             "progress": asdict(self._progress) if self._progress else None,
@@ -257,15 +260,21 @@ class Training:
     def _wall_s(self) -> float:
         return self._wall_s_before + time.perf_counter() - self._started
 
-    def _save_model(self, name: str, record: EpochRecord) -> None:
+    def _save_best(self) -> None:
+        """Before any checkpoint, so that whoever resumes from one finds the best model up to there."""
+        if self._best is not None:
+            self._save_model("best", *self._best)
+            self._best = None
+
+    def _save_model(self, name: str, record: EpochRecord, state: Mapping[str, torch.Tensor]) -> None:
         about = {"epoch": str(record.epoch), "test_accuracy": str(record.test_accuracy)}
         if record.validation_accuracy is not None:
             about["validation_accuracy"] = str(record.validation_accuracy)
         about["model"] = self._config.model.model_dump_json()
-        self._folder.save_model(name, self._runtime.model_state(), about)
+        self._folder.save_model(name, state, about)
 
     def _finish(self) -> Result:
-        self._save_model("model", self._records[-1])
+        self._save_model("model", self._records[-1], self._runtime.model_state())
         totals = Totals(
             run=str(self._folder.path),
             workers=self._runtime.workers,

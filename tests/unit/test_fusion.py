@@ -64,6 +64,6 @@ def test_large_buffers_are_summed_in_chunks_without_a_seam(monkeypatch: pytest.M
 
 def test_drift_is_the_relative_rms_distance_from_the_mean() -> None:
     replicas: list[list[Tensor]] = [[torch.tensor([1.0, 0.0])], [torch.tensor([0.0, 1.0])]]
-    assert drift(replicas, [0.5, 0.5]) == pytest.approx(math.sqrt(0.5) / math.sqrt(0.5))
-    assert drift([replicas[0], replicas[0]], [0.5, 0.5]) == 0
-    assert drift([[torch.zeros(2)], [torch.zeros(2)]], [0.5, 0.5]) == 0
+    assert drift(replicas, [0.5, 0.5], [torch.tensor([0.5, 0.5])]) == pytest.approx(math.sqrt(0.5) / math.sqrt(0.5))
+    assert drift([replicas[0], replicas[0]], [0.5, 0.5], replicas[0]) == 0
+    assert drift([[torch.zeros(2)], [torch.zeros(2)]], [0.5, 0.5], [torch.zeros(2)]) == 0

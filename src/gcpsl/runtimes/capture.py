@@ -5,14 +5,13 @@ Knows nothing of what the work is. Work of one lane is replayed in order, lanes 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 Work = Callable[[], None]
-FIRST = int(os.environ.get("XPRIO", "-1"))  # the priority of a round's own stream
+FIRST = -1  # a stream's priority, where 0 is the usual one
 
 
 class Graphs:
