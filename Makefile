@@ -2,7 +2,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: train test check lint types tests benchmarks docs clean
+.PHONY: train test check lint types tests benchmarks docs gpu-check gpu clean
+GPU_PYTHON ?= $(BIN)/python
 
 train: .venv/.installed
 	$(BIN)/gcpsl train
@@ -27,6 +28,19 @@ tests:
 
 benchmarks: .venv/.dev
 	for name in throughput scaling clustering planner startup paper_numbers; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+# On a machine with a GPU: what the tests there promise, and that the kernels touch no memory but their own.
+gpu-check:
+	$(GPU_PYTHON) -m pytest tests/runtimes tests/unit/kernels
+	compute-sanitizer --tool memcheck --error-exitcode 9 $(GPU_PYTHON) -m pytest -q tests/unit/kernels/test_triton.py
+	compute-sanitizer --tool racecheck --error-exitcode 9 $(GPU_PYTHON) -m pytest -q tests/unit/kernels/test_triton.py
+
+# What docs/gpu.md and results/h200 say; GCPSL_DATA names the folder of CIFAR-10.
+gpu:
+	$(GPU_PYTHON) benchmarks/gpu.py --out throughput.json
+	$(GPU_PYTHON) benchmarks/gpu_profile.py
+	$(GPU_PYTHON) benchmarks/gpu_gradients.py --out gradients.json
+	$(GPU_PYTHON) benchmarks/gpu_training.py --data $(GCPSL_DATA) --out training.json
 
 docs: .venv/.dev
 	$(BIN)/python -m gcpsl.reference docs

@@ -118,7 +118,8 @@ def eager(data: FederatedData, *, low: bool, rounds: int = 100) -> Contender:
 
 def captured(data: FederatedData, loops: int, rounds: int = 400) -> Contender:
     """Compiled loops, each step a replayed graph in a stream of its loop's own."""
-    steps: list[tuple[Tensor, torch.cuda.CUDAGraph, torch.cuda.Stream]] = []
+    steps: list[tuple[Loop, torch.cuda.CUDAGraph, torch.cuda.Stream]] = []
+    batches = torch.arange(rounds * BATCH, device="cuda").view(rounds, BATCH)
     for _ in range(loops):
         loop, stream, graph = Loop(data, low=True, compiled=True), torch.cuda.Stream(), torch.cuda.CUDAGraph()
         stream.wait_stream(torch.cuda.current_stream())
@@ -128,17 +129,14 @@ def captured(data: FederatedData, loops: int, rounds: int = 400) -> Contender:
         torch.cuda.synchronize()
         with torch.cuda.graph(graph, stream=stream):
             loop.step()
-        steps.append((loop.indices, graph, stream))
+        steps.append((loop, graph, stream))
 
     def run() -> None:
-        for t in range(rounds):
-            batch = torch.arange(t * BATCH, (t + 1) * BATCH, device="cuda")
-            for indices, graph, stream in steps:
-                stream.wait_stream(torch.cuda.current_stream())
+        for batch in batches:
+            for loop, graph, stream in steps:
                 with torch.cuda.stream(stream):
-                    indices.copy_(batch)
+                    loop.indices.copy_(batch)
                     graph.replay()
-            batch.record_stream(steps[-1][2])
         torch.cuda.synchronize()
 
     return Contender(loops * rounds * BATCH, run)
