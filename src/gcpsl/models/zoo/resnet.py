@@ -1,6 +1,7 @@
 """Residual networks for small images: torchvision's blocks under a 3x3 stride-1 stem without max-pool.
 
-ReLUs are never in place: the tensor at a cut must survive both sides.
+ReLUs are never in place: the tensor at a cut must survive both sides. Filters keep PyTorch's own initialisation, 2.4
+times smaller than torchvision's: behind a norm only the direction of a filter counts, so a small one turns faster.
 """
 
 from __future__ import annotations
@@ -96,9 +97,6 @@ class ResNet(nn.Module):
         self.layer4 = _stage(block, 256 * e, 512, depths[3], stride=2)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(512 * e, classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.bn1(self.conv1(x)))
