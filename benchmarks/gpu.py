@@ -64,6 +64,9 @@ class Silence:
     def rounds_done(self, loss: float, rounds: int) -> None:
         """Nobody asked."""
 
+    def at_barrier(self, place: str) -> None:
+        """Nothing."""
+
 
 def graphed(workloads: int, precision: str = "bf16") -> Contender:
     """Whole epochs of the graphed runtime, fusion and all."""

@@ -35,6 +35,9 @@ class Watcher:
     def rounds_done(self, loss: float, rounds: int) -> None:
         """Nothing."""
 
+    def at_barrier(self, place: str) -> None:
+        """Nothing."""
+
 
 def config_of(model: str, clients: int) -> Config:
     return from_mapping(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,12 +57,15 @@ def _main(
 
 @app.command()
 def train(settings: Settings = None, as_json: AsJson = False) -> None:
-    """Train one run."""
+    """Train one run; with runtime.slots, or below torchrun, on several processes."""
+    from gcpsl.launch import start_slots
+
+    config = _load(settings)
+    start_slots(config, sys.argv[1:])
     from gcpsl.display import PatientConsole, make_display
     from gcpsl.training import Pieces
     from gcpsl.training import train as start
 
-    config = _load(settings)
     _end(start(config, Pieces(), make_display(PatientConsole(), as_json=as_json)).finished)
 
 
@@ -132,11 +136,15 @@ def runs_resume(
     as_json: AsJson = False,
 ) -> None:
     """Continue an interrupted run; it ends as if it had never stopped."""
+    from gcpsl.launch import start_slots
+    from gcpsl.runs import RunFolder
+
+    path = _run_path(run, root)
+    start_slots(RunFolder.open(path).config(), sys.argv[1:])
     from gcpsl.display import PatientConsole, make_display
     from gcpsl.training import Pieces, resume
 
-    display = make_display(PatientConsole(), as_json=as_json)
-    _end(resume(_run_path(run, root), Pieces(), display, moved or ()).finished)
+    _end(resume(path, Pieces(), make_display(PatientConsole(), as_json=as_json), moved or ()).finished)
 
 
 @data_app.command("get")
@@ -224,7 +232,8 @@ def main() -> None:
     try:
         app()
     except GcpslError as error:
-        typer.echo(f"gcpsl: {error}", err=True)
+        rank = os.environ.get("RANK")
+        typer.echo(f"gcpsl{f' [rank {rank}]' if rank else ''}: {error}", err=True)
         sys.exit(error.exit_code)
 
 

@@ -167,6 +167,18 @@ class RuntimeConfig(Section):
         "shared", description="one exact stand-in per cluster, or a real segment per client (slow, the proof)"
     )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="`auto` takes CUDA where there is one")
+    slots: int | None = Field(
+        None,
+        ge=1,
+        description="processes that share the workloads, each a rank of torch.distributed; `gcpsl train` starts them "
+        "by torchrun, unless torchrun started it. None is one process",
+    )
+    timeout_s: float = Field(
+        300.0, gt=0, description="with several ranks: how long one waits for another before it names it and gives up"
+    )
+    restarts: int = Field(
+        3, ge=0, description="how often all ranks start again from the last barrier when one dies (`slots`)"
+    )
     threads: int | None = Field(None, ge=1, description="CPU threads for tensor work; none leaves PyTorch's choice")
     precision: Literal["auto", "bf16", "fp16", "tf32", "fp32"] = Field(
         "auto",
@@ -185,6 +197,8 @@ class RuntimeConfig(Section):
                 f"runtime.precision = '{self.precision}' needs runtime.kind = 'graphed'; the eager runtime, which the "
                 "others are compared with, computes in fp32"
             )
+        if self.slots and self.slots > 1 and self.client_side == "replicas":
+            raise ValueError("runtime.client_side = 'replicas' is a proof for one process; remove runtime.slots")
         if self.kind == "graphed" and self.client_side == "replicas":
             raise ValueError("runtime.client_side = 'replicas' needs runtime.kind = 'eager'")
         return self
@@ -229,6 +243,11 @@ class Config(Section):
                 "would deal the same clusters every time"
             )
         workloads, clients = self.schedule.workloads, self.partition.clients
+        if self.runtime.slots and self.runtime.slots > workloads:
+            raise ValueError(
+                f"runtime.slots = {self.runtime.slots} is more than schedule.workloads = {workloads}: "
+                "a slot needs at least one workload"
+            )
         if self.schedule.draw == "cluster" and self.partition.kind != "file" and workloads > clients:
             raise ValueError(
                 f"schedule.workloads = {workloads} is more than partition.clients = {clients}: "

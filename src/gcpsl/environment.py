@@ -22,6 +22,7 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: version(name) for name in PACKAGES},
         "commit": _commit(),
+        "launch": launch(),
         "platform": platform.platform(),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
@@ -29,6 +30,12 @@ def describe() -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name() if cuda else None,
         "cuda": torch.version.cuda,
     }
+
+
+def launch() -> str | None:
+    """What names all attempts of one torchrun, or None without it."""
+    run = os.environ.get("TORCHELASTIC_RUN_ID")
+    return f"{run} of process {os.getppid()}" if run == "none" else run
 
 
 def _commit() -> str | None:

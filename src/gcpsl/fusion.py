@@ -25,13 +25,23 @@ def fuse(replicas: Sequence[Sequence[Tensor]], weights: Sequence[float], into: S
 
 def drift(replicas: Sequence[Sequence[Tensor]], weights: Sequence[float], mean: Sequence[Tensor]) -> float:
     """How far the replicas lie apart: their weighted RMS distance from the mean, relative to the mean's norm."""
-    spread, norm = torch.zeros(2, dtype=torch.float64, device=mean[0].device)
-    for centre in mean:
-        norm += torch.linalg.vector_norm(centre, dtype=torch.float64).square()
-    for weight, replica in zip(weights, replicas, strict=True):
-        for buffer, centre in zip(replica, mean, strict=True):
-            spread += weight * torch.linalg.vector_norm(buffer - centre, dtype=torch.float64).square()
-    return math.sqrt(float(spread) / float(norm)) if norm else 0.0
+    return relative_drift([squared_distance(replica, mean) for replica in replicas], weights, mean)
+
+
+def squared_distance(replica: Sequence[Tensor], mean: Sequence[Tensor]) -> float:
+    """Of one replica from the mean."""
+    return sum(_squared_norm(buffer - centre) for buffer, centre in zip(replica, mean, strict=True))
+
+
+def relative_drift(squared_distances: Sequence[float], weights: Sequence[float], mean: Sequence[Tensor]) -> float:
+    """The drift of replicas that are known by their squared distances from the mean only."""
+    norm = sum(_squared_norm(centre) for centre in mean)
+    spread = sum(weight * square for weight, square in zip(weights, squared_distances, strict=True))
+    return math.sqrt(spread / norm) if norm else 0.0
+
+
+def _squared_norm(values: Tensor) -> float:
+    return float(torch.linalg.vector_norm(values, dtype=torch.float64)) ** 2
 
 
 def _means(buffers: Sequence[Tensor], weights: Sequence[float]) -> Iterator[tuple[slice, Tensor]]:

@@ -47,6 +47,7 @@ class EpochRecord:
     fusion_s: float
     validation_s: float
     test_s: float
+    wait_s: tuple[float, ...] = ()
 
     @property
     def epoch_s(self) -> float:
@@ -120,6 +121,7 @@ class Summary:
     memory_bytes_max: int
     target_split: str
     targets: tuple[TargetResult, ...] = field(default=())
+    workers: int = 1
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

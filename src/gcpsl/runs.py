@@ -2,7 +2,7 @@
 
     config.toml         the resolved settings            environment.json    versions, device, commit
     assignment.json     client -> cluster, objective     epochs.jsonl        one line of metrics per epoch
-    checkpoints/        the last two                     summary.json        written when the run has ended
+    checkpoints/        the last two, a shard a rank     summary.json        written when the run has ended
     model.safetensors   the fused model at the end       best.safetensors    at the best validation accuracy
     identity.json       fingerprints of data and model
 
@@ -12,10 +12,12 @@ Every file but epochs.jsonl is written beside its place and renamed into it. Kno
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
+import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 KEPT_CHECKPOINTS = 2
+MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -134,48 +137,79 @@ class RunFolder:
         text = "".join(json.dumps(record) + "\n" for record in records)
         write_atomically(self.path / "epochs.jsonl", text.encode())
 
-    def save_checkpoint(self, checkpoint: Checkpoint, rounds_done: int) -> None:
-        """Write it under a name that sorts by progress, and drop all but the newest."""
-        path = self.path / "checkpoints" / f"rounds-{rounds_done:012d}.safetensors"
-        path.parent.mkdir(exist_ok=True)
-        self._save_tensors(path, checkpoint.tensors, {"run": json.dumps(checkpoint.meta)})
-        for old in self._checkpoint_paths()[KEPT_CHECKPOINTS:]:
-            old.unlink()
+    def save_shard(self, rounds_done: int, rank: int, ranks: int, tensors: Mapping[str, Tensor]) -> str:
+        """Write one rank's part of a checkpoint. Returns what `complete_checkpoint` needs to know of it."""
+        folder = self._checkpoint(rounds_done)
+        with _naming(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        content = self._save_tensors(folder / _shard_name(rank, ranks), tensors, {})
+        return hashlib.sha256(content).hexdigest()
 
-    def load_checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that can be read, or None where there is none."""
-        from safetensors import SafetensorError, safe_open
+    def complete_checkpoint(self, rounds_done: int, digests: Sequence[str], meta: Mapping[str, Any]) -> None:
+        """All shards are there: make it the newest, and drop all but a few. Until then it doesn't count."""
+        shards = {_shard_name(rank, len(digests)): digest for rank, digest in enumerate(digests)}
+        folder = self._checkpoint(rounds_done)
+        write_atomically(folder / MANIFEST, json.dumps({"shards": shards, "run": meta}).encode())
+        kept = self._checkpoints()[:KEPT_CHECKPOINTS]
+        for other in (self.path / "checkpoints").iterdir():
+            if other not in kept:
+                shutil.rmtree(other)
 
+    def newest_checkpoint(self) -> str | None:
+        """The name of the newest complete checkpoint whose shards are as they were written; None if there is none."""
         failures = []
-        for path in self._checkpoint_paths():
+        for folder in self._checkpoints():
             try:
-                with safe_open(path, framework="pt") as file:
-                    tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                    return Checkpoint(tensors, json.loads(file.metadata()["run"]))
-            except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-                failures.append(f"{path.name}: {error}")
+                for name, digest in json.loads((folder / MANIFEST).read_text())["shards"].items():
+                    if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
+                        raise ValueError(f"{name} is damaged")
+                return folder.name
+            except (OSError, ValueError, KeyError, AttributeError) as error:
+                failures.append(f"{folder.name}: {error}")
         if failures:
             raise RunError(f"no checkpoint in '{self.path}' can be read: {'; '.join(failures)}")
         return None
 
-    def _checkpoint_paths(self) -> list[Path]:
-        """Newest first."""
-        return sorted((self.path / "checkpoints").glob("rounds-*.safetensors"), reverse=True)
+    def load_checkpoint(self, name: str, wanted: Callable[[str], bool] = lambda _: True) -> Checkpoint:
+        """The tensors that are wanted, by their names, of a checkpoint that `newest_checkpoint` named."""
+        from safetensors import safe_open
+
+        folder = self.path / "checkpoints" / name
+        manifest = json.loads((folder / MANIFEST).read_text())
+        tensors: dict[str, Tensor] = {}
+        for shard in manifest["shards"]:
+            with safe_open(folder / shard, framework="pt") as file:
+                tensors |= {key: file.get_tensor(key) for key in file.keys() if wanted(key)}  # noqa: SIM118
+        return Checkpoint(tensors, manifest["run"])
+
+    def _checkpoint(self, rounds_done: int) -> Path:
+        return self.path / "checkpoints" / f"rounds-{rounds_done:012d}"
+
+    def _checkpoints(self) -> list[Path]:
+        """The complete ones, newest first."""
+        return sorted((m.parent for m in (self.path / "checkpoints").glob(f"rounds-*/{MANIFEST}")), reverse=True)
 
     def drop_checkpoints(self) -> None:
         """A finished run can't be resumed, and its model is kept apart."""
-        for path in self._checkpoint_paths():
-            path.unlink()
+        for other in (self.path / "checkpoints").iterdir():
+            shutil.rmtree(other)
 
     def save_model(self, name: str, tensors: Mapping[str, Tensor], about: Mapping[str, str]) -> None:
         self._save_tensors(self.path / f"{name}.safetensors", tensors, about)
 
     @staticmethod
-    def _save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> None:
+    def _save_tensors(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> bytes:
         from safetensors.torch import save
 
         contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        write_atomically(path, save(contiguous, dict(meta)))
+        # under one key, because the library writes several in any order, and equal runs should leave equal files
+        content = save(contiguous, {"about": json.dumps(dict(meta))} if meta else None)
+        write_atomically(path, content)
+        return content
+
+
+def _shard_name(rank: int, ranks: int) -> str:
+    return f"{rank}-of-{ranks}.safetensors"
 
 
 def list_runs(root: Path) -> list[RunFolder]:

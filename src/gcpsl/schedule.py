@@ -5,7 +5,7 @@ Turns the four axes of `ScheduleConfig` into an epoch that any runtime can execu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,7 +28,8 @@ class Phase:
 class EpochSchedule:
     """One epoch: each workload's rounds and clients, and the barriers between them.
 
-    With `lockstep` the workloads take round t together and step on their batch-weighted mean gradient.
+    With `lockstep` the workloads take round t together and step on their batch-weighted mean gradient. `weights` are
+    the shares of the samples by which replicas count in fusion: all workloads', also where this is the `part` of some.
     """
 
     epoch: int
@@ -36,16 +37,17 @@ class EpochSchedule:
     members: tuple[IntArray, ...]
     phases: tuple[Phase, ...]
     lockstep: bool
+    weights: tuple[float, ...]
+    numbers: range
 
     @property
     def rounds(self) -> tuple[int, ...]:
         return tuple(plan.rounds for plan in self.plans)
 
-    @property
-    def weights(self) -> tuple[float, ...]:
-        """Each workload's share of the samples, by which its replica counts in fusion."""
-        samples = [len(plan.samples) for plan in self.plans]
-        return tuple(count / sum(samples) for count in samples)
+    def part(self, numbers: range) -> EpochSchedule:
+        """What these workloads have to do."""
+        own = slice(numbers.start, numbers.stop)
+        return replace(self, plans=self.plans[own], members=self.members[own], numbers=numbers)
 
 
 REGIMES: dict[str, dict[str, str]] = {
@@ -90,8 +92,16 @@ def epoch_schedule(
             epoch_plan(holdings, own, config.batch_size, seed=seed, cluster=n, epoch=epoch)
             for n, own in enumerate(members)
         )
-    last = max(plan.rounds for plan in plans)
-    return EpochSchedule(epoch, plans, members, phases(config, last), config.synchronise == "step")
+    last, samples = max(plan.rounds for plan in plans), [len(plan.samples) for plan in plans]
+    return EpochSchedule(
+        epoch,
+        plans,
+        members,
+        phases(config, last),
+        lockstep=config.synchronise == "step",
+        weights=tuple(count / sum(samples) for count in samples),
+        numbers=range(len(plans)),
+    )
 
 
 def phases(config: ScheduleConfig, rounds: int) -> tuple[Phase, ...]:

@@ -9,6 +9,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from gcpsl import environment, models
+from gcpsl import models
 from gcpsl.clustering import Clustering, Rule, cluster
 from gcpsl.config import Config, OptimizerConfig, override
 from gcpsl.data import Dataset, federate
@@ -24,20 +25,23 @@ from gcpsl.display import Display, Silent
 from gcpsl.errors import ConfigError, RunError
 from gcpsl.fleet import IntArray
 from gcpsl.identity import Identity
-from gcpsl.metrics import PayloadSizes
+from gcpsl.launch import agreed_folder
+from gcpsl.ranks import Ranks
 from gcpsl.records import EpochRecord, Summary
 from gcpsl.runs import Checkpoint, RunFolder
-from gcpsl.runtimes import make_runtime
+from gcpsl.runtimes import make_runtime, open_ranks
 from gcpsl.runtimes.base import EpochProgress, Interrupted, Job, Score
 from gcpsl.sampling import Holdings
 from gcpsl.schedule import EpochSchedule, epoch_schedule
+from gcpsl.share import Share
 from gcpsl.signals import StopSignals
-from gcpsl.summary import Measured, Totals, best_record, epoch_record, summarise
-from gcpsl.tracking import check_trackers, open_trackers
+from gcpsl.summary import Measured, Totals, best_record, epoch_record, payload_sizes, summarise
+from gcpsl.tracking import Tracker, check_trackers, open_trackers
 
 if TYPE_CHECKING:
     from torch import nn
 
+LEFT, DUE = "left", "due"  # what ranks say when they meet
 ModelFactory = Callable[[tuple[int, int, int], int], "nn.Module"]
 
 
@@ -64,9 +68,10 @@ class Pieces:
 
 
 def train(config: Config, pieces: Pieces, display: Display | None = None) -> Result:
-    """Train one run in a new folder below `config.run.root`."""
-    training = Training(config, pieces, display or Silent())
-    return training.run(RunFolder.create(with_absolute_paths(config), environment.describe()))
+    """Train one run in a new folder below `config.run.root`; in the same one where torchrun starts it again."""
+    with closing(open_ranks(config)) as ranks:
+        training = Training(config, pieces, ranks, display or Silent())
+        return training.run(agreed_folder(config, ranks))
 
 
 def resume(path: Path, pieces: Pieces, display: Display | None = None, moved: Sequence[str] = ()) -> Result:
@@ -82,51 +87,53 @@ def resume(path: Path, pieces: Pieces, display: Display | None = None, moved: Se
             raise ConfigError(
                 f"'{change}' would change the run; resuming takes only data.root=... or partition.file=..."
             )
-    return Training(override(folder.config(), *moved), pieces, display or Silent()).run(folder)
-
-
-def with_absolute_paths(config: Config) -> Config:
-    """As it is stored: the same files, from whatever folder the run is continued."""
-    root, file = config.data.root, config.partition.file
-    changes = [f"data.root={root.absolute()}"] if root else []
-    return override(config, *changes, *([f"partition.file={file.absolute()}"] if file else []))
+    config = override(folder.config(), *moved)
+    with closing(open_ranks(config)) as ranks:
+        return Training(config, pieces, ranks, display or Silent()).run(folder)
 
 
 class Training:
     """One process's work on one run."""
 
-    def __init__(self, config: Config, pieces: Pieces, display: Display) -> None:
+    def __init__(self, config: Config, pieces: Pieces, ranks: Ranks, display: Display) -> None:
         self._started = time.perf_counter()
         self._threads_before = torch.get_num_threads()
-        self._config = config
+        self._config, self._ranks = config, ranks
+        self._first = ranks.rank == 0
         self._rule = pieces.rule
-        self._display = display
+        self._display = display if self._first else Silent()
         check_trackers(config)
-        self._data = federate(config, pieces.dataset)
-        data = self._data
+        self._data = data = federate(config, pieces.dataset)
         self._holdings = Holdings.of(data.owners, data.fleet.clients)
         self._clustering = self._cluster(epoch=1)
         self._model = models.build(config.model, data.input_shape, data.classes, config.seed, pieces.model)
         self._identity = Identity.of(data, self._model, [name for name, piece in vars(pieces).items() if piece])
         self._sizes = payload_sizes(self._model)
         first = self._schedule(epoch=1)
-        self._runtime = make_runtime(Job(config, data, self._model, display.message))
-        self._runtime.prepare(first)
+        self._share = share = Share.of(config.schedule, first, ranks)
+        self._runtime = make_runtime(Job(config, share.data(data), self._model, self._display.message, ranks))
+        self._data = share.labels_only(data)
+        self._runtime.prepare(share.schedule(first))
         self._records: list[EpochRecord] = []
         self._progress: EpochProgress | None = None
         self._best: tuple[EpochRecord, dict[str, torch.Tensor]] | None = None  # until it is saved
         self._wall_s_before = 0.0
 
     def run(self, folder: RunFolder) -> Result:
-        with folder.locked(), StopSignals(self._display) as stop:
+        with (
+            folder.locked() if self._first else nullcontext(),
+            StopSignals(self._display, several=self._ranks.size > 1) as stop,
+        ):
             self._folder, self._stop = folder, stop
-            self._identity.keep(folder)
-            self._restore(folder.load_checkpoint())
-            folder.keep_epochs([record.to_json() for record in self._records])
+            if self._first:
+                self._identity.keep(folder)
+            self._restore(self._agreed_checkpoint())
+            if self._first:
+                folder.keep_epochs([record.to_json() for record in self._records])
             self._keep_assignment()
             self._setup_s = time.perf_counter() - self._started
             self._introduce()
-            self._trackers = open_trackers(self._config, folder, len(self._records) + 1, self._display.message)
+            self._trackers = self._open_trackers()
             self._checkpointed = time.perf_counter()
             finished = False
             try:
@@ -142,6 +149,11 @@ class Training:
                     tracker.close(finished=finished)
                 torch.set_num_threads(self._threads_before)
             return self._finish() if finished else self._stopped()
+
+    def _open_trackers(self) -> list[Tracker]:
+        if not self._first:
+            return []
+        return open_trackers(self._config, self._folder, len(self._records) + 1, self._display.message)
 
     def _stopped(self) -> Result:
         self._display.message(f"Stopped. Continue with: gcpsl runs resume {self._folder.path}")
@@ -190,28 +202,42 @@ class Training:
     def _epoch(self) -> None:
         epoch = len(self._records) + 1
         schedule = self._schedule(epoch)
-        progress = self._progress or EpochProgress.start(self._config.schedule.workloads)
-        self._progress = progress
-        self._display.epoch_started(epoch, sum(schedule.rounds), sum(progress.rounds_done))
+        own = self._share.schedule(schedule)
+        progress = self._progress or EpochProgress.start(len(own.plans), self._ranks.size)
+        self._progress, self._lockstep = progress, schedule.lockstep
+        self._display.epoch_started(epoch, sum(own.rounds), sum(progress.rounds_done))
         lr = learning_rate(self._config.optimizer, epoch, self._config.train.epochs)
-        self._runtime.run_epoch(schedule, lr, progress, self)
+        self._runtime.run_epoch(own, lr, progress, self)
         record = self._evaluate(schedule, lr, progress)
         self._records.append(record)
         self._progress = None
-        self._folder.log_epoch(record.to_json())
         if best_record(self._records) is record:
             self._best = record, self._runtime.model_state()
+        if self._first:
+            self._folder.log_epoch(record.to_json())
         for tracker in self._trackers:
             tracker.log(record)
         self._display.epoch_done(record)
-        self._checkpoint_if_due()
+        self._checkpoint_if_due(f"the end of epoch {epoch}")
 
     def rounds_done(self, loss: float, rounds: int) -> None:
         self._refuse_divergence(loss)
         self._display.rounds_done(loss, rounds)
-        if self._stop.asked:
+        if self._ranks.size == 1:
+            if self._stop.asked:
+                raise Interrupted
+            self._checkpoint_if_due("a round")
+        elif self._stop.asked and not self._lockstep:
+            self._ranks.meet("a stop that was asked for", LEFT)
             raise Interrupted
-        self._checkpoint_if_due()
+
+    def at_barrier(self, place: str) -> None:
+        """Wait for the others, and leave with them if any of them has been asked to stop."""
+        meeting = self._ranks.meet(place, LEFT if self._stop.asked and self._ranks.size > 1 else "")
+        assert self._progress is not None
+        self._progress.waits_s[self._ranks.rank] += meeting.waited_s
+        if LEFT in meeting.words:
+            raise Interrupted
 
     def _refuse_divergence(self, loss: float) -> None:
         if not math.isfinite(loss):
@@ -220,8 +246,10 @@ class Training:
                 f"start again with a lower optimizer.lr (now {self._config.optimizer.lr:g})"
             )
 
-    def _checkpoint_if_due(self) -> None:
-        if time.perf_counter() - self._checkpointed >= self._config.run.checkpoint_every_s:
+    def _checkpoint_if_due(self, place: str) -> None:
+        """By the first rank's clock."""
+        due = time.perf_counter() - self._checkpointed >= self._config.run.checkpoint_every_s
+        if self._ranks.meet(place, DUE if due else "").words[0] == DUE:
             self._save_checkpoint()
 
     def _evaluate(self, schedule: EpochSchedule, lr: float, progress: EpochProgress) -> EpochRecord:
@@ -233,20 +261,37 @@ class Training:
         test = self._runtime.evaluate("test")
         tested = time.perf_counter()
         self._refuse_divergence(test.loss + (validation.loss if validation else 0.0))
-        measured = Measured(lr, progress, validation, test, validated - started, tested - validated)
+        everyones = progress.everyones(self._share.numbers, self._config.schedule.workloads, self._ranks)
+        measured = Measured(lr, everyones, validation, test, validated - started, tested - validated)
         return epoch_record(self._config, self._data, self._sizes, schedule, measured)
 
     def _save_checkpoint(self) -> None:
+        """A shard by every rank, which count once the first has seen that all are there."""
         self._save_best()
+        workloads = self._config.schedule.workloads
+        progress = self._progress.everyones(self._share.numbers, workloads, self._ranks) if self._progress else None
+        rounds = sum(sum(record.rounds) for record in self._records) + sum(progress.rounds_done if progress else [])
+        digest = self._folder.save_shard(rounds, self._ranks.rank, self._ranks.size, self._runtime.state())
+        digests = self._ranks.meet(f"the checkpoint after {rounds} rounds", digest).words
         meta = {
             "records": [record.to_json() for record in self._records],
-            "progress": asdict(self._progress) if self._progress else None,
+            "progress": asdict(progress) if progress else None,
             "wall_s": self._wall_s(),
         }
-        rounds = sum(sum(record.rounds) for record in self._records)
-        rounds += sum(self._progress.rounds_done) if self._progress else 0
-        self._folder.save_checkpoint(Checkpoint(self._runtime.state(), meta), rounds)
+        if self._first:
+            self._folder.complete_checkpoint(rounds, digests, meta)
         self._checkpointed = time.perf_counter()
+
+    def _agreed_checkpoint(self) -> Checkpoint | None:
+        """The newest that the first rank finds whole: what all workloads share of it, and what this rank's own have."""
+        name = (self._folder.newest_checkpoint() or "") if self._first else ""
+        name = self._ranks.meet("the last checkpoint", name).words[0]
+        if not name:
+            return None
+        own = {str(number) for number in self._share.numbers}
+        return self._folder.load_checkpoint(
+            name, lambda key: key.partition(".")[0] in own or not key.partition(".")[0].isdigit()
+        )
 
     def _restore(self, checkpoint: Checkpoint | None) -> None:
         if checkpoint is None:
@@ -254,7 +299,7 @@ class Training:
         self._runtime.restore(checkpoint.tensors)
         self._records = [EpochRecord.from_json(record) for record in checkpoint.meta["records"]]
         progress = checkpoint.meta["progress"]
-        self._progress = EpochProgress(**progress) if progress else None
+        self._progress = EpochProgress(**progress).part(self._share.numbers, self._ranks) if progress else None
         self._wall_s_before = checkpoint.meta["wall_s"]
 
     def _wall_s(self) -> float:
@@ -262,7 +307,7 @@ class Training:
 
     def _save_best(self) -> None:
         """Before any checkpoint, so that whoever resumes from one finds the best model up to there."""
-        if self._best is not None:
+        if self._best is not None and self._first:
             self._save_model("best", *self._best)
             self._best = None
 
@@ -274,7 +319,7 @@ class Training:
         self._folder.save_model(name, state, about)
 
     def _finish(self) -> Result:
-        self._save_model("model", self._records[-1], self._runtime.model_state())
+        model = self._runtime.model_state()
         totals = Totals(
             run=str(self._folder.path),
             workers=self._runtime.workers,
@@ -283,8 +328,10 @@ class Training:
             memory_bytes_max=self._runtime.memory_bytes_max(),
         )
         summary = summarise(self._config, self._data, self._records, totals)
-        self._folder.write_json("summary.json", summary.to_json())
-        self._folder.drop_checkpoints()
+        if self._first:
+            self._save_model("model", self._records[-1], model)
+            self._folder.write_json("summary.json", summary.to_json())
+            self._folder.drop_checkpoints()
         self._display.finished(summary)
         return Result(self._folder.path, tuple(self._records), summary)
 
@@ -292,7 +339,8 @@ class Training:
         """Store the first epoch's clusters; a resumed run keeps those it began with, on whatever machine it goes on."""
         stored = self._folder.read_json("assignment.json")
         if stored is None:
-            self._folder.write_json("assignment.json", self._describe_assignment())
+            if self._first:
+                self._folder.write_json("assignment.json", self._describe_assignment())
         elif self._clustering is not None:
             clusters = np.array([stored["assignment"][client] for client in self._data.fleet.ids], dtype=np.int64)
             self._clustering = replace(self._clustering, assignment=clusters)
@@ -328,18 +376,3 @@ def learning_rate(config: OptimizerConfig, epoch: int, epochs: int) -> float:
         return config.lr
     after_warmup = (epoch - 1 - config.warmup_epochs) / (epochs - config.warmup_epochs)
     return config.lr * (1 + math.cos(math.pi * after_warmup)) / 2
-
-
-def payload_sizes(model: models.SplitModel) -> PayloadSizes:
-    """The paper's a, p, P and b of this split model."""
-
-    def parameter_bytes(segment: nn.Module) -> int:
-        return sum(p.numel() * p.element_size() for p in segment.parameters())
-
-    client_bytes = parameter_bytes(model.client)
-    return PayloadSizes(
-        activation_bytes=4 * math.prod(model.activation_shape),
-        client_bytes=client_bytes,
-        model_bytes=client_bytes + parameter_bytes(model.server),
-        norm_state_bytes=sum(b.numel() * b.element_size() for b in model.server.buffers()),
-    )

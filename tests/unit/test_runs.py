@@ -53,38 +53,73 @@ def test_opening_what_is_no_run_names_the_nearest_one(folder: RunFolder) -> None
         RunFolder.open(folder.path / "checkpoints" / "x")
 
 
+def save(folder: RunFolder, rounds: int, ranks: int = 1) -> None:
+    """A checkpoint of as many shards, in which rank r has a tensor of workload r."""
+    made = checkpoint(rounds)
+    shards = [{f"{rank}.{name[2:]}": tensor for name, tensor in made.tensors.items()} for rank in range(ranks)]
+    digests = [folder.save_shard(rounds, rank, ranks, shard) for rank, shard in enumerate(shards)]
+    folder.complete_checkpoint(rounds, digests, made.meta)
+
+
+def load(folder: RunFolder) -> Checkpoint | None:
+    name = folder.newest_checkpoint()
+    return None if name is None else folder.load_checkpoint(name)
+
+
 def test_the_newest_checkpoint_is_read_and_only_two_are_kept(folder: RunFolder) -> None:
-    assert folder.load_checkpoint() is None
+    assert load(folder) is None
     for rounds in (5, 10, 15):
-        folder.save_checkpoint(checkpoint(rounds), rounds)
-    loaded = folder.load_checkpoint()
+        save(folder, rounds)
+    loaded = load(folder)
     assert loaded is not None
     assert loaded.meta["at"] == 15
     assert torch.equal(loaded.tensors["0.client.parameters"], torch.full((5,), 15.0))
     assert len(list((folder.path / "checkpoints").iterdir())) == 2
     folder.drop_checkpoints()
-    assert folder.load_checkpoint() is None
+    assert load(folder) is None
+
+
+def test_every_rank_reads_what_it_wants_of_all_shards(folder: RunFolder) -> None:
+    save(folder, 7, ranks=3)
+    name = folder.newest_checkpoint()
+    assert name is not None
+    own = folder.load_checkpoint(name, lambda key: key.startswith("2."))
+    assert list(own.tensors) == ["2.client.parameters"]
+    assert len(folder.load_checkpoint(name).tensors) == 3
 
 
 NO_META = (2).to_bytes(8, "little") + b"{}"
 
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense that is no tensor file", NO_META, None])
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(folder: RunFolder, damage: bytes | None) -> None:
-    folder.save_checkpoint(checkpoint(1), 1)
-    folder.save_checkpoint(checkpoint(2), 2)
-    newest = max((folder.path / "checkpoints").iterdir())
-    newest.write_bytes(newest.read_bytes()[:-3] if damage is None else damage)
-    loaded = folder.load_checkpoint()
+@pytest.mark.parametrize("file", ["1-of-2.safetensors", "manifest.json"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(folder: RunFolder, file: str, damage: bytes | None) -> None:
+    save(folder, 1, ranks=2)
+    save(folder, 2, ranks=2)
+    target = max((folder.path / "checkpoints").iterdir()) / file
+    target.write_bytes(target.read_bytes()[:-3] if damage is None else damage)
+    loaded = load(folder)
     assert loaded is not None
     assert loaded.meta["at"] == 1
 
 
+def test_a_checkpoint_counts_only_with_all_of_its_shards(folder: RunFolder) -> None:
+    save(folder, 1, ranks=2)
+    save(folder, 2, ranks=2)
+    (max((folder.path / "checkpoints").iterdir()) / "0-of-2.safetensors").unlink()
+    folder.save_shard(3, 0, 2, checkpoint(3).tensors)
+    loaded = load(folder)
+    assert loaded is not None
+    assert loaded.meta["at"] == 1
+    save(folder, 4, ranks=2)
+    assert sorted(entry.name[-1] for entry in (folder.path / "checkpoints").iterdir()) == ["2", "4"]
+
+
 def test_when_no_checkpoint_can_be_read_the_error_names_them(folder: RunFolder) -> None:
-    folder.save_checkpoint(checkpoint(1), 1)
-    next((folder.path / "checkpoints").iterdir()).write_bytes(b"")
+    save(folder, 1)
+    next((folder.path / "checkpoints").glob("*/*.safetensors")).write_bytes(b"")
     with pytest.raises(RunError, match=r"no checkpoint in .* can be read"):
-        folder.load_checkpoint()
+        load(folder)
 
 
 def test_a_torn_last_line_of_the_log_does_not_count(folder: RunFolder) -> None:
@@ -118,7 +153,7 @@ def test_models_carry_what_they_are(folder: RunFolder) -> None:
     folder.save_model("model", {"fc.weight": torch.ones(2, 3).t()}, {"epoch": "3"})
     raw = (folder.path / "model.safetensors").read_bytes()
     header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
-    assert header["__metadata__"] == {"epoch": "3"}
+    assert header["__metadata__"] == {"about": '{"epoch": "3"}'}
     assert header["fc.weight"]["shape"] == [3, 2]
 
 
@@ -151,8 +186,8 @@ def test_what_the_disk_refuses_is_an_error_that_names_the_file(
 
 def test_a_missing_checkpoints_folder_is_made_again(folder: RunFolder) -> None:
     (folder.path / "checkpoints").rmdir()
-    folder.save_checkpoint(checkpoint(1), 1)
-    assert folder.load_checkpoint() is not None
+    save(folder, 1)
+    assert load(folder) is not None
 
 
 def test_a_damaged_log_or_a_config_of_another_version_is_an_error_that_names_the_file(folder: RunFolder) -> None:

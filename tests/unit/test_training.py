@@ -22,7 +22,8 @@ from gcpsl.fleet import Fleet, IntArray
 from gcpsl.models import build
 from gcpsl.records import EpochRecord, Summary
 from gcpsl.runs import RunFolder
-from gcpsl.training import learning_rate, payload_sizes
+from gcpsl.summary import payload_sizes
+from gcpsl.training import learning_rate
 
 MakeConfig = Callable[..., Config]
 
@@ -120,7 +121,7 @@ def test_the_best_checkpoint_is_the_first_with_the_highest_validation_accuracy(
     assert result.summary.best_test_accuracy == best.test_accuracy
     raw = (result.path / "best.safetensors").read_bytes()
     header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
-    assert header["__metadata__"]["epoch"] == str(best.epoch)
+    assert json.loads(header["__metadata__"]["about"])["epoch"] == str(best.epoch)
 
 
 def test_a_clustering_rule_of_ones_own_is_one_function(small: MakeConfig, dataset: Dataset) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -12,18 +12,21 @@ from torch import Tensor
 from gcpsl.config import Config
 from gcpsl.data import FederatedData
 from gcpsl.models import SplitModel
+from gcpsl.ranks import Alone, Ranks
 from gcpsl.schedule import EpochSchedule
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a runtime is given: the settings, the clients' data, the model all replicas start from, and whom to tell of
-    its set-up."""
+    """What a runtime is given: the settings, the clients' data, the model all replicas start from, whom to tell of its
+    set-up, and this process's place among those that share the run. `data.train` may hold only the samples of this
+    process's workloads; schedules then count in them."""
 
     config: Config
     data: FederatedData
     model: SplitModel
     say: Callable[[str], None] = lambda _: None
+    ranks: Ranks = field(default_factory=Alone)
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Score:
 
 @dataclass
 class EpochProgress:
-    """How far an epoch has come. A checkpoint taken inside an epoch holds it, so that resuming is exact."""
+    """How far an epoch has come with some workloads. A checkpoint inside an epoch holds it, so resuming is exact."""
 
     rounds_done: list[int]
     loss_sums: list[float]
@@ -45,10 +48,45 @@ class EpochProgress:
     local_s: float = 0.0  # wall time of the rounds
     fusion_s: float = 0.0
     drifts: list[float] = field(default_factory=list)
+    waits_s: list[float] = field(default_factory=list)  # at barriers, by rank; a rank knows its own
 
     @classmethod
-    def start(cls, workloads: int) -> EpochProgress:
-        return cls([0] * workloads, [0.0] * workloads, [0.0] * workloads)
+    def start(cls, workloads: int, ranks: int = 1) -> EpochProgress:
+        return cls([0] * workloads, [0.0] * workloads, [0.0] * workloads, waits_s=[0.0] * ranks)
+
+    def part(self, numbers: range, ranks: Ranks) -> EpochProgress:
+        """What a rank with these workloads knows of everybody's progress."""
+        own = slice(numbers.start, numbers.stop)
+        waits_s = [0.0] * ranks.size
+        if len(self.waits_s) == ranks.size:
+            waits_s[ranks.rank] = self.waits_s[ranks.rank]
+        return replace(
+            self,
+            rounds_done=self.rounds_done[own],
+            loss_sums=self.loss_sums[own],
+            busy_s=self.busy_s[own],
+            drifts=list(self.drifts),
+            waits_s=waits_s,
+        )
+
+    def everyones(self, numbers: range, workloads: int, ranks: Ranks) -> EpochProgress:
+        """The progress of all workloads, put together from every rank's; its time is that of the slowest."""
+        by_workload = torch.zeros(3, workloads, dtype=torch.float64)
+        by_workload[:, numbers.start : numbers.stop] = torch.tensor(
+            [self.rounds_done, self.loss_sums, self.busy_s], dtype=torch.float64
+        )
+        rounds_done, loss_sums, busy_s = ranks.total(by_workload).tolist()
+        by_rank = torch.zeros(2, ranks.size, dtype=torch.float64)
+        by_rank[:, ranks.rank] = torch.tensor([self.local_s, self.waits_s[ranks.rank]], dtype=torch.float64)
+        local_s, waits_s = ranks.total(by_rank).tolist()
+        return replace(
+            self,
+            rounds_done=[int(rounds) for rounds in rounds_done],
+            loss_sums=loss_sums,
+            busy_s=busy_s,
+            local_s=max(local_s),
+            waits_s=waits_s,
+        )
 
 
 class Interrupted(Exception):  # noqa: N818 - it is no error
@@ -56,13 +94,21 @@ class Interrupted(Exception):  # noqa: N818 - it is no error
 
 
 class Observer(Protocol):
-    """Whoever follows the rounds. May raise `Interrupted`, once `progress` counts the rounds told of."""
+    """Whoever follows the rounds. May raise `Interrupted`, once `progress` counts what is told of."""
 
     def rounds_done(self, loss: float, rounds: int) -> None: ...
 
+    def at_barrier(self, place: str) -> None:
+        """All rounds up to a barrier are done here; returns once they are on every rank."""
+        ...
+
 
 class Runtime(Protocol):
-    """Executes epochs on replicas that it owns. Every implementation agrees with the eager one."""
+    """Executes epochs on replicas that it owns. Every implementation agrees with the eager one.
+
+    With several ranks each has the replicas of its own workloads, and `state` is of these. Everything else is of the
+    whole run, and all ranks call it in the same order.
+    """
 
     device: torch.device
 

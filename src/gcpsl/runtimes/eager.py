@@ -24,7 +24,8 @@ from gcpsl.data import FederatedData, Samples
 from gcpsl.data.device import DeviceSamples
 from gcpsl.errors import ConfigError
 from gcpsl.flat import FlatSegment
-from gcpsl.fusion import drift, fuse
+from gcpsl.fusion import relative_drift, squared_distance
+from gcpsl.ranks import own_workloads
 from gcpsl.runtimes.base import EpochProgress, Job, Observer, Score
 from gcpsl.runtimes.numerics import Numerics
 from gcpsl.schedule import EpochSchedule, Phase
@@ -45,10 +46,12 @@ class EagerRuntime:
         self._config = config
         self._model = job.model
         self._samples = self._on_device(job.data)
-        self.workloads = [self._workload() for _ in range(config.schedule.workloads)]
-        self._weights = (1 / len(self.workloads),) * len(self.workloads)
+        self._ranks, n = job.ranks, config.schedule.workloads
+        self._numbers = own_workloads(job.ranks.rank, job.ranks.size, n)
+        self.workloads = [self._workload() for _ in self._numbers]
+        self._weights = (1 / n,) * n
         self._numerics = Numerics("fp32", config.runtime.deterministic)
-        self._always_fused = len(self.workloads) == 1 or config.schedule.synchronise != "never"
+        self._always_fused = n == 1 or config.schedule.synchronise != "never"
 
     def _on_device(self, data: FederatedData) -> dict[str, DeviceSamples]:
         def moved(samples: Samples, **augmentation: Any) -> DeviceSamples:
@@ -78,7 +81,7 @@ class EagerRuntime:
     def run_epoch(self, schedule: EpochSchedule, lr: float, progress: EpochProgress, observer: Observer) -> None:
         self._weights = schedule.weights
         self._noise_seeds = [
-            integer_seed(self._config.seed, Purpose.NOISE, schedule.epoch, n) for n in range(len(self.workloads))
+            integer_seed(self._config.seed, Purpose.NOISE, schedule.epoch, number) for number in schedule.numbers
         ]
         for workload, members in zip(self.workloads, schedule.members, strict=True):
             workload.clients.enrol(members)
@@ -88,6 +91,7 @@ class EagerRuntime:
     def _run_phases(self, schedule: EpochSchedule, lr: float, progress: EpochProgress, observer: Observer) -> None:
         for phase in schedule.phases[progress.phases_done :]:
             self._run_phase(schedule, phase, lr, progress, observer)
+            observer.at_barrier(f"the barrier after round {phase.stop} of epoch {schedule.epoch}")
             started = time.perf_counter()
             if phase.fuse:
                 progress.drifts.append(self._fuse())
@@ -117,21 +121,21 @@ class EagerRuntime:
     ) -> None:
         """Every workload takes round t, and all step on the mean of their gradients, weighted by batch size."""
         for t in range(max(phase.start, *progress.rounds_done), phase.stop):
-            active = [n for n, plan in enumerate(schedule.plans) if t < plan.rounds]
-            rounds = {n: schedule.plans[n].round(t) for n in active}
+            rounds = {n: plan.round(t) for n, plan in enumerate(schedule.plans) if t < plan.rounds}
             total = 0.0
-            for n in active:
+            for n, round_plan in rounds.items():
                 started = time.perf_counter()
                 self._seed_noise(n, t)
-                loss = float(self.workloads[n].gradients(rounds[n])) * rounds[n].size
+                loss = float(self.workloads[n].gradients(round_plan)) * round_plan.size
                 self._account(progress, n, loss, time.perf_counter() - started)
                 total += loss
             started = time.perf_counter()
-            self._average_gradients({n: rounds[n].size for n in active})
+            self._average_gradients({n: round_plan.size for n, round_plan in rounds.items()})
             for workload in self.workloads:
                 workload.update(lr)
             progress.local_s += time.perf_counter() - started
-            observer.rounds_done(total / sum(plan.size for plan in rounds.values()), len(active))
+            if rounds:
+                observer.rounds_done(total / sum(plan.size for plan in rounds.values()), len(rounds))
 
     def _seed_noise(self, n: int, t: int) -> None:
         """What modules draw in a round (dropout) follows from the round, so a resumed epoch draws the same."""
@@ -148,13 +152,17 @@ class EagerRuntime:
         progress.busy_s[n] += seconds
         progress.local_s += seconds
 
-    def _average_gradients(self, sizes: dict[int, int]) -> None:
-        total = sum(sizes.values())
-        for side in range(2):
-            gradients = [workload.segments()[side].gradients for workload in self.workloads]
-            mean = sum((gradients[n] * (size / total) for n, size in sizes.items()), torch.zeros_like(gradients[0]))
-            for gradient in gradients:
-                gradient.copy_(mean)
+    def _average_gradients(self, sizes: Mapping[int, int]) -> None:
+        """Give every workload of every rank the mean gradient, weighted by batch size; `sizes` are this rank's."""
+        mine = torch.zeros(len(self._weights), dtype=torch.float64)
+        for n, size in sizes.items():
+            mine[self._numbers[n]] = size
+        everyones = self._ranks.total(mine)
+        gradients = [tuple(s.gradients for s in workload.segments()) for workload in self.workloads]
+        mean = [torch.empty_like(buffer) for buffer in gradients[0]]
+        self._ranks.fuse(gradients, (everyones / everyones.sum()).tolist(), mean)
+        for own in gradients:
+            _copy(mean, own)
 
     def _replicas(self) -> list[tuple[Tensor, ...]]:
         """Each workload's buffers, the client segment's and then the server segment's."""
@@ -163,20 +171,22 @@ class EagerRuntime:
     def _mean(self) -> list[Tensor]:
         replicas = self._replicas()
         mean = [torch.empty_like(buffer) for buffer in replicas[0]]
-        fuse(replicas, self._weights, mean)
+        self._ranks.fuse(replicas, self._weights, mean)
         return mean
 
     def _fuse(self) -> float:
         """Replace every replica by the weighted mean. Returns how far they had drifted apart."""
-        if len(self.workloads) == 1:
+        if len(self._weights) == 1:
             return 0.0
         mean, replicas = self._mean(), self._replicas()
         parameters = slice(None, None, len(mean) // len(SIDES))  # the first of each side's buffers
-        apart = drift([replica[parameters] for replica in replicas], self._weights, mean[parameters])
+        squares = torch.zeros(len(self._weights), dtype=torch.float64)
+        for number, replica in zip(self._numbers, replicas, strict=True):
+            squares[number] = squared_distance(replica[parameters], mean[parameters])
         for workload, replica in zip(self.workloads, replicas, strict=True):
             _copy(mean, replica)
             workload.clients.broadcast()
-        return apart
+        return relative_drift(self._ranks.total(squares).tolist(), self._weights, mean[parameters])
 
     @contextmanager
     def _fused(self) -> Iterator[tuple[FlatSegment, FlatSegment]]:
@@ -193,18 +203,20 @@ class EagerRuntime:
     @torch.inference_mode()
     def evaluate(self, split: str) -> Score:
         samples = self._samples[split]
-        correct, loss = torch.zeros(2, dtype=torch.float64, device=self.device)
+        batches = torch.arange(len(samples), device=self.device).split(self._config.train.eval_batch_size)
+        correct, loss = torch.zeros(2, len(batches), dtype=torch.float64, device=self.device)
         with self._numerics.set(), self._fused() as segments:
             for segment in segments:
                 segment.module.eval()
-            for indices in torch.arange(len(samples), device=self.device).split(self._config.train.eval_batch_size):
-                labels = samples.labels[indices]
-                scores = self._scores(samples, indices)
-                correct += (scores.argmax(dim=1) == labels).sum()
-                loss += cross_entropy(scores, labels, reduction="sum")
+            for i in range(self._ranks.rank, len(batches), self._ranks.size):
+                labels = samples.labels[batches[i]]
+                scores = self._scores(samples, batches[i])
+                correct[i] = (scores.argmax(dim=1) == labels).sum()
+                loss[i] = cross_entropy(scores, labels, reduction="sum")
             for segment in segments:
                 segment.module.train()
-        return Score(accuracy=100 * float(correct) / len(samples), loss=float(loss) / len(samples))
+        corrects, losses = self._ranks.total(torch.stack([correct, loss]).cpu()).tolist()
+        return Score(accuracy=100 * sum(corrects) / len(samples), loss=sum(losses) / len(samples))
 
     def _scores(self, samples: DeviceSamples, indices: Tensor) -> Tensor:
         """What the first workload's model, in eval mode, says of these samples."""
@@ -214,14 +226,14 @@ class EagerRuntime:
 
     def state(self) -> dict[str, Tensor]:
         named = {"weights": torch.tensor(self._weights, dtype=torch.float64)}
-        for n, workload in enumerate(self.workloads):
+        for n, workload in zip(self._numbers, self.workloads, strict=True):
             for side, segment in zip(SIDES, workload.segments(), strict=True):
                 named |= {f"{n}.{side}.{name}": tensor for name, tensor in segment.tensors().items()}
         return named
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         self._weights = tuple(state["weights"].tolist())
-        for n, workload in enumerate(self.workloads):
+        for n, workload in zip(self._numbers, self.workloads, strict=True):
             for side, segment in zip(SIDES, workload.segments(), strict=True):
                 prefix = f"{n}.{side}."
                 segment.restore({k.removeprefix(prefix): t for k, t in state.items() if k.startswith(prefix)})
@@ -233,9 +245,14 @@ class EagerRuntime:
 
     @property
     def workers(self) -> int:
-        return 1
+        return self._ranks.size
 
     def memory_bytes_max(self) -> int:
+        every = torch.zeros(self._ranks.size, dtype=torch.float64)
+        every[self._ranks.rank] = self._memory_bytes_max()
+        return int(self._ranks.total(every).max())
+
+    def _memory_bytes_max(self) -> int:
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device)
         unit = 1 if sys.platform == "darwin" else 1024

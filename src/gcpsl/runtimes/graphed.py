@@ -17,7 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from gcpsl.data.device import DeviceSamples
-from gcpsl.errors import RunError
+from gcpsl.errors import ConfigError, RunError
 from gcpsl.runtimes.base import EpochProgress, Job, Observer
 from gcpsl.runtimes.capture import Graphs, Work
 from gcpsl.runtimes.eager import EagerRuntime
@@ -40,7 +40,12 @@ class GraphedRuntime(EagerRuntime):
         self._numerics = Numerics(precision, runtime.deterministic)
         self._say = job.say
         segments = [workload.segments() for workload in self.workloads]
-        self._lanes = Lanes(job.config, segments, self._samples["train"], precision)
+        beyond = job.config.schedule.synchronise == "step" and job.ranks.size > 1
+        if beyond and precision == "fp16":
+            raise ConfigError(
+                "runtime.precision = 'fp16' can't average gradients over ranks, whose loss scales differ; use 'bf16'"
+            )
+        self._lanes = Lanes(job.config, segments, self._samples["train"], precision, averaged_elsewhere=beyond)
         self._graphs = Graphs(self.device)
         self._uncaptured = False
         self._chunk = 1
@@ -165,6 +170,9 @@ class GraphedRuntime(EagerRuntime):
         stops = [min(phase.stop, rounds) for rounds in schedule.rounds]
         self._lanes.upload(schedule)
         self._lanes.turn_to(progress.rounds_done, stops, lr)
+        if schedule.lockstep and self._ranks.size > 1:
+            self._lockstep_with_others(schedule, phase, progress, observer)
+            return
         for group in self._lanes.groups:
             rows = [row for lane in group for row in lane.replicas]
             while (left := max(stops[row] - progress.rounds_done[row] for row in rows)) > 0:
@@ -179,20 +187,43 @@ class GraphedRuntime(EagerRuntime):
                 turns = {row: range(before[row], min(before[row] + count, stops[row])) for row in rows}
                 observer.rounds_done(*_settle(progress, schedule, turns, losses, seconds))
 
+    def _lockstep_with_others(
+        self, schedule: EpochSchedule, phase: Phase, progress: EpochProgress, observer: Observer
+    ) -> None:
+        """Gradients are averaged between two graphs; the host has to wait for the other ranks anyway."""
+        (group,) = self._lanes.groups
+        for t in range(max(phase.start, *progress.rounds_done), phase.stop):
+            started = time.perf_counter()
+            turns = {n: t for n, plan in enumerate(schedule.plans) if t < plan.rounds}
+            if turns and self._lanes.network is not None:
+                self._graphs.replay((group[0].first, self._config.schedule.batch_size))
+            elif turns:
+                self._replay_gradients(group, schedule, turns)
+            self._average_gradients({n: int(schedule.plans[n].sizes[t]) for n in turns})
+            self._graphs.replay(JOINT_UPDATE)
+            losses = self._lanes.losses()
+            if turns:
+                done = {n: range(t, t + 1) for n in turns}
+                observer.rounds_done(*_settle(progress, schedule, done, losses, time.perf_counter() - started))
+
     def _replay(self, group: list[Lane], schedule: EpochSchedule, turns: list[int], stops: list[int]) -> None:
         """One round of every replica of the group that has one left."""
         if self._lanes.network is not None:
             self._graphs.replay((group[0].first, self._config.schedule.batch_size))
             return
-        for lane in group:
-            n, t = lane.first, turns[lane.first]
-            if t < stops[n]:
-                if self._graphs.draws:
-                    self._seed_noise(n, t)
-                self._graphs.replay_beside((n, int(schedule.plans[n].sizes[t])))
-        self._graphs.join()
+        self._replay_gradients(group, schedule, {n: t for n, t in enumerate(turns) if t < stops[n]})
         if self._lanes.joint:
             self._graphs.replay(JOINT_UPDATE)
+
+    def _replay_gradients(self, group: list[Lane], schedule: EpochSchedule, turns: Mapping[int, int]) -> None:
+        """Those rounds of the group's replicas, each by its own graph."""
+        for lane in group:
+            n = lane.first
+            if n in turns:
+                if self._graphs.draws:
+                    self._seed_noise(n, turns[n])
+                self._graphs.replay_beside((n, int(schedule.plans[n].sizes[turns[n]])))
+        self._graphs.join()
 
     @override
     def _scores(self, samples: DeviceSamples, indices: Tensor) -> Tensor:
@@ -200,12 +231,20 @@ class GraphedRuntime(EagerRuntime):
 
     @override
     def state(self) -> dict[str, Tensor]:
-        return super().state() | self._lanes.scaling()
+        scaling = self._lanes.scaling()
+        return super().state() | {
+            f"{number}.{name}": values_n[n].clone()
+            for n, number in enumerate(self._numbers)
+            for name, values_n in scaling.items()
+        }
 
     @override
     def restore(self, state: Mapping[str, Tensor]) -> None:
         super().restore(state)
-        self._lanes.adopt(state)
+        self._lanes.adopt_optimizers()
+        for name, values_n in self._lanes.scaling().items():
+            for n, number in enumerate(self._numbers):
+                values_n[n] = state[f"{number}.{name}"]
 
 
 def _settle(

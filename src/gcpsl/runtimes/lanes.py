@@ -61,8 +61,11 @@ class Lanes:
         segments: Sequence[tuple[FlatSegment, FlatSegment]],
         train: DeviceSamples,
         precision: Precision,
+        *,
+        averaged_elsewhere: bool,
     ) -> None:
         self._config, self._segments, self._train, self._precision = config, segments, train, precision
+        self._averaged_elsewhere = averaged_elsewhere
         self.device = train.labels.device
         self.stack = Stack(segments, config.optimizer)
         self._ops = operations_for(self.device)
@@ -79,8 +82,8 @@ class Lanes:
         self.groups = self._grouped()
         self.everyone = self._lane(0, n)
         averaged = config.schedule.synchronise == "step"
-        # replicas by their modules step together only once all have their gradients
-        self.joint = averaged and len(self.groups[0]) > 1
+        # replicas by their modules, or on other ranks too, step together only once all have their gradients
+        self.joint = averaged and (len(self.groups[0]) > 1 or averaged_elsewhere)
         plain = config.optimizer.kind == "sgd" and precision != "fp16" and not averaged
         self._server_ahead = self.network is not None and plain
 
@@ -134,14 +137,12 @@ class Lanes:
         return own + list(stack.optimizer_state.values())
 
     def scaling(self) -> dict[str, Tensor]:
-        """The loss scales, as a checkpoint needs them."""
+        """The replicas' loss scales, as a checkpoint needs them."""
         return {"loss_scale": self._scale_n, "loss_scale_rounds": self._steady_n} if self._precision == "fp16" else {}
 
-    def adopt(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what the segments and `scaling` were restored to."""
+    def adopt_optimizers(self) -> None:
+        """Go on from what the segments were restored to."""
         self.stack.adopt_optimizers()
-        for name, tensor in self.scaling().items():
-            tensor.copy_(state[name])
 
     @property
     def replica_bytes(self) -> int:
@@ -233,7 +234,7 @@ class Lanes:
         """Step every replica that took the round, or all of them on their mean, and turn to the next round."""
         active_n, scale_n = lane.valid_n, lane.scale_n
         if self._config.schedule.synchronise == "step":
-            active_n = _average(lane)
+            active_n = torch.ones_like(lane.valid_n) if self._averaged_elsewhere else _average(lane)
         if self._precision == "fp16":
             scale_n = scale_n.clone()
             active_n = _rescale(lane, active_n)

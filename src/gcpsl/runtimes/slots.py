@@ -1,0 +1,138 @@
+"""Several processes that share a run, on torch.distributed: one execution slot each, wherever they are.
+
+torchrun starts them. Tensors go by NCCL where they are on GPUs and by Gloo elsewhere; who has come to a barrier goes
+through the store that the processes met by, so that whoever doesn't can be named. Knows nothing of models or rounds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import distributed_c10d as c10d
+from torch.distributed.rendezvous import rendezvous
+
+from gcpsl import fusion
+from gcpsl.errors import RunError
+from gcpsl.ranks import Meeting, own_workloads
+
+NAP_S_MAX, LINGER_S = 0.005, 2.0
+SILENT = "."  # a store holds no empty values
+
+
+def launched_by_torchrun() -> bool:
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def world_size() -> int:
+    return int(os.environ["WORLD_SIZE"])
+
+
+class Slots:
+    """See `ranks.Ranks`. `close` it when the run has ended."""
+
+    def __init__(self, workloads: int, device: torch.device, timeout_s: float) -> None:
+        timeout = timedelta(seconds=timeout_s)
+        store, self.rank, self.size = next(rendezvous("env://", timeout=timeout))
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        self._store = c10d.PrefixStore(f"meetings/{attempt}", store)
+        dist.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            store=c10d.PrefixStore(f"tensors/{attempt}", store),
+            rank=self.rank,
+            world_size=self.size,
+            timeout=timeout,
+        )
+        self._timeout_s, self._device, self._meetings = timeout_s, device, itertools.count()
+        self._workloads = [len(own_workloads(rank, self.size, workloads)) for rank in range(self.size)]
+
+    def meet(self, place: str, word: str = "") -> Meeting:
+        number, started = next(self._meetings), time.monotonic()
+        try:
+            words = self._words(number, word, started)
+        except dist.DistError as error:
+            raise RunError(
+                f"rank {self.rank} lost touch with the others at {place} ({str(error).splitlines()[0]}): the host that "
+                "they met by is gone"
+            ) from None
+        if missing := [str(rank) for rank, said in enumerate(words) if said is None]:
+            if self.rank == 0:
+                time.sleep(LINGER_S)  # the store may live here, and the others have yet to look
+            raise RunError(
+                f"rank{'s' * (len(missing) > 1)} {', '.join(missing)} didn't come to {place} within "
+                f"{self._timeout_s:g} s: the process hangs, is stopped or is cut off; raise runtime.timeout_s if it is "
+                "only slow"
+            )
+        return Meeting(tuple(str(said) for said in words), time.monotonic() - started)
+
+    def _words(self, number: int, word: str, started: float) -> list[str | None]:
+        """What each rank says when it comes to this meeting; None of those who haven't come in time."""
+        keys = [f"{number}/{rank}" for rank in range(self.size)]
+        self._store.set(keys[self.rank], word or SILENT)
+        while not self._store.check(keys):
+            waited = time.monotonic() - started
+            if waited > self._timeout_s:
+                return [SILENT if self._store.check([key]) else None for key in keys]
+            time.sleep(min(NAP_S_MAX, waited / 50))
+        words = [value.decode() for value in self._store.multi_get(keys)]
+        if number >= 2:
+            self._store.delete_key(f"{number - 2}/{self.rank}")  # read by all, as they came to the one after it
+        return ["" if said == SILENT else said for said in words]
+
+    def fuse(self, replicas: Sequence[Sequence[Tensor]], weights: Sequence[float], into: Sequence[Tensor]) -> None:
+        """Each rank gets the same slice of every replica, sums it in the replicas' order, and tells the others.
+
+        That moves as much as an all-reduce of one replica per rank, and no sum depends on where replicas are.
+        """
+        if self.size == 1:
+            fusion.fuse(replicas, weights, into)
+            return
+        floating = [i for i, buffer in enumerate(into) if buffer.is_floating_point()]
+        length = sum(len(into[i]) for i in floating)
+        part = -(-length // self.size)
+        rows = torch.zeros(len(replicas), self.size * part, device=self._device)
+        for row, replica in zip(rows, replicas, strict=True):
+            torch.cat([replica[i] for i in floating], out=row[:length])
+        sent = rows.view(len(replicas), self.size, part).transpose(0, 1).contiguous()
+        parts = rows.new_empty(sum(self._workloads), part)
+        counts = [own * part for own in self._workloads]
+        dist.all_to_all_single(parts.view(-1), sent.view(-1), counts, [len(replicas) * part] * self.size)
+        mean = rows.new_empty(self.size, part)
+        fusion.fuse([[row] for row in parts], weights, [mean[self.rank]])
+        dist.all_gather(list(mean.unbind()), mean[self.rank].clone())
+        for target, value in zip(
+            (into[i] for i in floating), mean.view(-1)[:length].split([len(into[i]) for i in floating]), strict=True
+        ):
+            target.copy_(value)
+        self._fuse_counters(replicas, weights, into)
+
+    def _fuse_counters(
+        self, replicas: Sequence[Sequence[Tensor]], weights: Sequence[float], into: Sequence[Tensor]
+    ) -> None:
+        whole = [i for i, buffer in enumerate(into) if not buffer.is_floating_point() and len(buffer)]
+        if not whole:
+            return
+        first = sum(self._workloads[: self.rank])
+        mine = torch.zeros(sum(self._workloads), sum(len(into[i]) for i in whole), dtype=torch.float64)
+        for row, replica in enumerate(replicas):
+            mine[first + row] = torch.cat([replica[i] for i in whole])
+        everyones = self.total(mine).to(torch.int64)
+        columns = [everyones[:, at] for at in torch.arange(everyones.shape[1]).split([len(into[i]) for i in whole])]
+        for i, counters in zip(whole, columns, strict=True):
+            mean = torch.empty_like(into[i], device="cpu")
+            fusion.fuse([[row] for row in counters], weights, [mean])
+            into[i].copy_(mean)
+
+    def total(self, values: Tensor) -> Tensor:
+        summed = values.to(self._device)
+        dist.all_reduce(summed)
+        return summed.to(values.device)
+
+    def close(self) -> None:
+        dist.destroy_process_group()
