@@ -13,12 +13,23 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from gcpsl.errors import ConfigError, nearest
+from gcpsl.explain import TRUTH, explain
 
 
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _true_is_no_number(cls, values: Any) -> Any:
+        for name, value in values.items() if isinstance(values, dict) else ():
+            field = cls.model_fields.get(name)
+            if isinstance(value, bool) and field is not None and field.annotation is not bool:
+                raise PydanticCustomError(TRUTH, "must not be true or false", {"name": name})
+        return values
 
 
 class DataConfig(Section):
@@ -207,14 +218,17 @@ class RuntimeConfig(Section):
 class RunConfig(Section):
     root: Path = Field(Path("runs"), description="where run folders go")
     name: str | None = Field(
-        None, pattern=r"^[^/.][^/]*$", description="the run folder's name; none makes one from the time"
+        None, pattern=r"^[^/.\-\x00-\x1f][^/\x00-\x1f]*$", description="the run folder's name; none makes one from the time"
     )
     checkpoint_every_s: float = Field(
         30.0,
         ge=0,
-        description="write a checkpoint at the first epoch's end this long after the last; 0 is every epoch",
+        description="write a checkpoint this long after the last, also inside an epoch (with several ranks at an epoch's "
+        "end); 0 is every round",
     )
-    targets: tuple[float, ...] = Field((90.0, 95.0), description="accuracies in % whose R_q and t_q are recorded")
+    targets: tuple[Annotated[float, Field(gt=0, le=100)], ...] = Field(
+        (90.0, 95.0), description="accuracies in % whose R_q and t_q are recorded"
+    )
     target_split: Literal["validation", "test"] = Field(
         "validation", description="the accuracy that targets are read from; test where nothing is held out"
     )
@@ -285,7 +299,7 @@ def from_mapping(values: Mapping[str, Any]) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("\n".join(_explain(error))) from None
+        raise ConfigError("\n".join(explain(error, [key for key, _, _ in settings()]))) from None
 
 
 def override(config: Config, *overrides: str) -> Config:
@@ -317,18 +331,25 @@ def _read(source: str | Path) -> dict[str, Any]:
     if str(source) in presets():
         return tomllib.loads((resources.files("gcpsl") / "presets" / f"{source}.toml").read_text())
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        raise ConfigError(f"no config file '{path}'; it can also be a preset: {', '.join(presets())}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"can't read the config file '{path}': {error}") from None
+        hint = nearest(str(source), presets()) if str(source) else "give a file's name"
+        raise ConfigError(
+            f"no config file '{source}', and no preset of that name: {hint} (a setting is written key=value)"
+        ) from None
+    except IsADirectoryError:
+        raise ConfigError(f"'{source}' is a folder; give a TOML file or a preset: {', '.join(presets())}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"the config file '{path}' is not UTF-8 text; save it as UTF-8") from None
+    except OSError as error:
+        raise ConfigError(f"can't read the config file '{path}': {error.strerror or error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"'{path}' is not valid TOML: {error}") from None
 
 
 def _apply(values: dict[str, Any], text: str) -> None:
     key, equals, raw = text.partition("=")
-    if not equals:
+    if not (equals and key.strip() and raw.strip()):
         raise ConfigError(f"'{text}' is not an override; write key=value, as in schedule.workloads=8")
     *sections, name = key.strip().split(".")
     for section in sections:
@@ -346,46 +367,3 @@ def _parse(raw: str) -> Any:
         return tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
         return raw
-
-
-def _explain(error: ValidationError) -> Iterator[str]:
-    """A line per mistake; the ways in which a value fits no branch of its type are one mistake."""
-    keys = [key for key, _, _ in settings()]
-    misfits: dict[str, list[str]] = {}
-    for item in error.errors():
-        key = ".".join(str(part) for part in item["loc"] if not isinstance(part, int))
-        if item["type"] == "extra_forbidden":
-            yield from (_unknown(name, keys) for name in _leaves(key, item["input"]))
-        elif item["type"] == "value_error":
-            yield str(item["ctx"]["error"])
-        else:
-            misfits.setdefault(f"{_setting(key, keys)} = {_shown(item['input'])}", []).append(_lower(item["msg"]))
-    for value, messages in misfits.items():
-        yield f"{value}: {', or '.join(messages)}"
-
-
-def _leaves(key: str, value: object) -> list[str]:
-    """The dotted keys below an unknown one, which may be a misspelt section."""
-    if isinstance(value, dict) and value:
-        return [leaf for name, inner in value.items() for leaf in _leaves(f"{key}.{name}", inner)]
-    return [key]
-
-
-def _unknown(key: str, keys: Sequence[str]) -> str:
-    name = key.rpartition(".")[2]
-    same_name = [known for known in keys if known.rpartition(".")[2] == name]
-    hint = f"did you mean '{same_name[0]}'?" if same_name else nearest(key, keys)
-    return f"unknown setting '{key}': {hint}"
-
-
-def _setting(key: str, keys: Sequence[str]) -> str:
-    """The setting's own name: pydantic appends the branch of a union to it."""
-    return next((known for known in keys if key == known or key.startswith(known + ".")), key)
-
-
-def _shown(value: object) -> str:
-    return json.dumps(value, default=str)
-
-
-def _lower(message: str) -> str:
-    return message[0].lower() + message[1:]

@@ -15,7 +15,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 # each layer may import from itself and from those before it
 LAYERS = (
-    ("errors", "seeds", "fleet", "plugins", "config"),
+    ("errors", "explain", "seeds", "fleet", "plugins", "config"),
     ("data", "sampling", "clustering", "label_search", "models"),
     ("flat", "kernels", "workload", "fusion", "ranks", "schedule", "share", "metrics"),
     ("runtimes", "records", "runs", "planner", "planner_advice", "planner_csv", "planner_view"),
