@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gcpsl import config as configs
 from gcpsl.config import ClusteringConfig, Config
+from gcpsl.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -60,9 +61,12 @@ def plan(
     *overrides: str,
     fleet: str | Path | None = None,
     workloads: Sequence[int] | None = None,
-    rules: Sequence[ClusteringConfig | str] | None = None,
+    rules: Sequence[ClusteringConfig | Rule | str] | None = None,
 ) -> Plan:
-    """What `gcpsl plan` prints, as data. `fleet` is a CSV of `client,count[,class counts...]`."""
+    """What `gcpsl plan` prints, as data. `fleet` is a CSV of `client,count[,class counts...]`.
+
+    A rule is a built-in one's name, an import path, a `ClusteringConfig`, or a function of your own.
+    """
     from gcpsl.planning import plan_settings
 
     return plan_settings(_config(config, overrides), Path(fleet) if fleet else None, workloads, rules)
@@ -73,4 +77,6 @@ def _config(config: Config | str | Path | dict[str, Any] | None, overrides: Sequ
         return configs.override(config, *overrides)
     if isinstance(config, dict):
         return configs.override(configs.from_mapping(config), *overrides)
+    if config is not None and not isinstance(config, str | Path):
+        raise ConfigError(f"{config!r} is no config; give a Config, a file, a preset's name, dictionaries or None")
     return configs.load(config, overrides)

@@ -88,13 +88,15 @@ def plan(
     from gcpsl.planning import plan_settings
 
     config = _load(settings)
-    answer = plan_settings(config, fleet, _numbers(workloads), rules.split(",") if rules else None)
+    answer = plan_settings(
+        config, fleet, _numbers(workloads), [rule.strip() for rule in rules.split(",")] if rules is not None else None
+    )
     if plot:
         save_plot(answer, plot)
     if as_json:
         typer.echo(to_json(answer))
     else:
-        _console().print(render(answer))
+        _console().print_whole(render(answer))
 
 
 @runs_app.command("list")
@@ -107,7 +109,7 @@ def runs_list(root: Root = Path("runs"), as_json: AsJson = False) -> None:
     if as_json:
         _print_json(runs_json(runs))
     elif runs:
-        _console().print(runs_table(runs))
+        _console().print_whole(runs_table(runs))
     else:
         typer.echo(f"no runs in '{root}'; start one with: gcpsl train")
 
@@ -122,7 +124,7 @@ def runs_show(run: str, root: Root = Path("runs"), as_json: AsJson = False) -> N
     if as_json:
         _print_json(run_json(folder))
     else:
-        _console().print(run_view(folder))
+        _console().print_whole(run_view(folder))
 
 
 @runs_app.command("resume")
@@ -184,7 +186,7 @@ def data_show(
     if as_json:
         _print_json(asdict(summary))
     else:
-        _console().print(render(summary, data.fleet))
+        _console().print_whole(render(summary, data.fleet))
 
 
 def _run_path(run: str, root: Path) -> Path:
@@ -213,9 +215,9 @@ def _numbers(text: str | None) -> list[int] | None:
 
 
 def _console() -> Any:
-    from rich.console import Console
+    from gcpsl.display import PatientConsole
 
-    return Console()
+    return PatientConsole()
 
 
 def _print_json(value: object) -> None:

@@ -218,13 +218,15 @@ class RuntimeConfig(Section):
 class RunConfig(Section):
     root: Path = Field(Path("runs"), description="where run folders go")
     name: str | None = Field(
-        None, pattern=r"^[^/.\-\x00-\x1f][^/\x00-\x1f]*$", description="the run folder's name; none makes one from the time"
+        None,
+        pattern=r"^[^/.\-\x00-\x1f][^/\x00-\x1f]*$",
+        description="the run folder's name; none makes one from the time",
     )
     checkpoint_every_s: float = Field(
         30.0,
         ge=0,
-        description="write a checkpoint this long after the last, also inside an epoch (with several ranks at an epoch's "
-        "end); 0 is every round",
+        description="write a checkpoint this long after the last, inside an epoch too (with several ranks at its end); "
+        "0 is every round",
     )
     targets: tuple[Annotated[float, Field(gt=0, le=100)], ...] = Field(
         (90.0, 95.0), description="accuracies in % whose R_q and t_q are recorded"
@@ -328,12 +330,14 @@ def _toml(value: object) -> str:
 
 def _read(source: str | Path) -> dict[str, Any]:
     path = Path(source)
+    if not str(source):
+        raise ConfigError(f"'' is no file; give a TOML file or a preset: {', '.join(presets())}")
     if str(source) in presets():
         return tomllib.loads((resources.files("gcpsl") / "presets" / f"{source}.toml").read_text())
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        hint = nearest(str(source), presets()) if str(source) else "give a file's name"
+        hint = nearest(str(source), presets())
         raise ConfigError(
             f"no config file '{source}', and no preset of that name: {hint} (a setting is written key=value)"
         ) from None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -29,6 +29,7 @@ from gcpsl.summary_view import duration, summary_view
 
 REDRAW_S = 0.1
 PLAIN_S = 30.0
+FILE_COLUMNS = 160
 
 
 class Display(Protocol):
@@ -73,7 +74,20 @@ class Silent:
 
 
 class PatientConsole(Console):
-    """Goes on without anybody reading: a run whose output is piped to `head` is trained to its end all the same."""
+    """Goes on without anybody reading: a run whose output is piped to `head` is trained to its end all the same.
+
+    Wide where no terminal wraps the lines, unless COLUMNS says how wide.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        if not self.is_terminal and "COLUMNS" not in os.environ:
+            self.width = FILE_COLUMNS
+
+    def print_whole(self, renderable: RenderableType) -> None:
+        """Numbers are never cut: what is wider than the console is printed as wide as it must be."""
+        self.width = max(self.width, self.measure(renderable, options=self.options.update(width=FILE_COLUMNS)).minimum)
+        self.print(renderable, crop=False)
 
     def on_broken_pipe(self) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -249,7 +263,7 @@ def download_progress(console: Console) -> Iterator[Callable[[str, int, int | No
     """A bar per file: call it with the file's name, the bytes that are there and how many there will be."""
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), DownloadColumn(), TransferSpeedColumn())
     bars: dict[str, TaskID] = {}
-    with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
 
         def show(file: str, done_bytes: int, total_bytes: int | None) -> None:
             if file not in bars:

@@ -14,10 +14,10 @@ from gcpsl.errors import nearest
 TRUTH = "truth"  # true or false where a number belongs
 
 _WORDS = {
-    "greater_than_equal": "must be at least {ge}",
-    "greater_than": "must be above {gt}",
-    "less_than_equal": "must be at most {le}",
-    "less_than": "must be below {lt}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "greater_than": "must be above {gt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "less_than": "must be below {lt:g}",
     "int_parsing": "must be a whole number",
     "int_parsing_size": "must be a whole number of reasonable size",
     "int_type": "must be a whole number",
@@ -30,7 +30,7 @@ _WORDS = {
     "string_type": "must be a text",
     "path_type": "must be a path",
     "string_pattern_mismatch": "must be the name of a folder, without '/', control characters, or '.' or '-' in front",
-    "tuple_type": "must be a list, as in [90, 95] or [\"tensorboard\"]",
+    "tuple_type": 'must be a list, as in [90, 95] or ["tensorboard"]',
     "model_type": "is a section: set what is in it, as in a [section] of a file or section.key=value",
     "model_attributes_type": "is a section: set what is in it, as in a [section] of a file or section.key=value",
     TRUTH: "must be a value, not true or false",

@@ -33,8 +33,9 @@ class FlatSegment:
         self._channels_last = channels_last
         self._own = [p for p in self.module.parameters() if p.requires_grad]
         buffers = list(self.module.named_buffers())
-        self._state_names = [name for name, tensor in buffers if tensor.is_floating_point()]
-        self._counter_names = [name for name, tensor in buffers if not tensor.is_floating_point()]
+        # others (masks, tables of another precision) are no state of training: every replica keeps its own
+        self._state_names = [name for name, tensor in buffers if tensor.dtype == torch.float32]
+        self._counter_names = [name for name, tensor in buffers if tensor.dtype == torch.int64]
         self.parameters = nn.Parameter(_gather(self._own, channels_last))
         self._bind(
             torch.zeros_like(self.parameters), *map(self._flat_buffers, (self._state_names, self._counter_names))

@@ -25,6 +25,12 @@ def agreed_folder(config: Config, ranks: Ranks) -> RunFolder:
     return RunFolder.open(Path(ranks.meet(START).words[0]))
 
 
+def refuse_existing(config: Config) -> None:
+    """Before anything is loaded: a run of that name may be there already."""
+    if config.run.name and environment.launch() is None:
+        RunFolder.refuse_existing(config.run.root / config.run.name)
+
+
 def _folder(config: Config) -> RunFolder:
     """Where this launch has been training already, or else a new folder."""
     launch = environment.launch()

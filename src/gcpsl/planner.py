@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gcpsl.clustering import Objective, cluster, discloses, objective
+from gcpsl.clustering import Objective, Rule, cluster, discloses, objective
 from gcpsl.config import ClusteringConfig, Config, OptimizerConfig
 from gcpsl.errors import ConfigError
 from gcpsl.fleet import Fleet, IntArray
@@ -107,7 +107,7 @@ def plan(
     *,
     workloads: Sequence[int] = WORKLOADS,
     batch_size: int,
-    rules: Sequence[ClusteringConfig | str] = RULES,
+    rules: Sequence[ClusteringConfig | Rule | str] = RULES,
     sizes: SegmentSizes | None = None,
     synchronise: str | int = "epoch",
     optimizer: OptimizerConfig | None = None,
@@ -127,8 +127,8 @@ def plan(
     rows = [_row(question, SINGLE, discloses("random"), everyone)]
     for n in asked:
         for rule in usable:
-            assignment = cluster(rule, fleet, n, seed).assignment
-            rows.append(_row(question, rule_label(rule), discloses(rule.rule), assignment))
+            assignment = _assignment(rule, fleet, n, seed)
+            rows.append(_row(question, rule_label(rule), _disclosed(rule), assignment))
     advice = recommend(rows, fleet.clients, batch_size)
     return Plan(
         clients=fleet.clients,
@@ -147,7 +147,7 @@ def plan_config(
     sizes: SegmentSizes | None = None,
     *,
     workloads: Sequence[int] | None = None,
-    rules: Sequence[ClusteringConfig | str] | None = None,
+    rules: Sequence[ClusteringConfig | Rule | str] | None = None,
 ) -> Plan:
     """The plan of a run's settings: its own N among the usual ones, its own rule among the built-in ones."""
     if workloads is None:
@@ -183,8 +183,20 @@ def memory_slot_bytes(sizes: SegmentSizes, batch_size: int, optimizer: Optimizer
     return (2 + moments) * FLOAT_BYTES * parameters + kept + sizes.norm_state_bytes
 
 
-def rule_label(rule: ClusteringConfig) -> str:
+def _assignment(rule: ClusteringConfig | Rule, fleet: Fleet, clusters: int, seed: int) -> IntArray:
+    if isinstance(rule, ClusteringConfig):
+        return cluster(rule, fleet, clusters, seed).assignment
+    return cluster(ClusteringConfig(), fleet, clusters, seed, rule=rule).assignment
+
+
+def _disclosed(rule: ClusteringConfig | Rule) -> str:
+    return discloses(rule.rule if isinstance(rule, ClusteringConfig) else rule_label(rule))
+
+
+def rule_label(rule: ClusteringConfig | Rule) -> str:
     """The rule's name, with the settings that differ from the defaults."""
+    if not isinstance(rule, ClusteringConfig):
+        return getattr(rule, "__name__", type(rule).__name__)
     changed = {
         name: value
         for name, value in rule.model_dump().items()
@@ -199,19 +211,19 @@ def _asked(workloads: Sequence[int], clients: int) -> list[int]:
     """The Ns above 1, each once, in order."""
     wrong = [n for n in workloads if not 1 <= n <= clients]
     if wrong:
-        raise ConfigError(f"workloads = {wrong[0]}: N goes from 1 to the fleet's {clients:,} clients")
+        raise ConfigError(f"workloads = {wrong[0]}: N goes from 1 to the fleet's number of clients, {clients:,}")
     return sorted({n for n in workloads if n > 1})
 
 
-def _as_config(rule: ClusteringConfig | str) -> ClusteringConfig:
+def _as_config(rule: ClusteringConfig | Rule | str) -> ClusteringConfig | Rule:
     return ClusteringConfig(rule=rule) if isinstance(rule, str) else rule
 
 
-def _usable(rules: Sequence[ClusteringConfig], fleet: Fleet) -> tuple[list[ClusteringConfig], list[str]]:
+def _usable(rules: Sequence[ClusteringConfig | Rule], fleet: Fleet) -> tuple[list[ClusteringConfig | Rule], list[str]]:
     """The rules that this fleet's metadata allow, and a note on those it does not."""
     if fleet.histograms is not None:
         return list(rules), []
-    blind = [rule for rule in rules if rule.rule != "label_aware"]
+    blind = [rule for rule in rules if not isinstance(rule, ClusteringConfig) or rule.rule != "label_aware"]
     if len(blind) == len(rules):
         return blind, []
     if not blind:

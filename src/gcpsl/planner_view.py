@@ -87,7 +87,7 @@ def _cost_columns(plan: Plan) -> list[Cell]:
 def _table(plan: Plan, title: str, columns: Sequence[Cell]) -> Table:
     advice = plan.recommendation
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("N", justify="right", vertical="top")
+    table.add_column("N", justify="right", vertical="top", no_wrap=True)
     table.add_column("rule", overflow="fold", max_width=16, min_width=15)
     for name, _ in columns:
         table.add_column(name, justify="right", no_wrap=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from gcpsl.clustering import Rule
 from gcpsl.config import ClusteringConfig, Config
 from gcpsl.data import federate
 from gcpsl.fleet import Fleet
@@ -24,7 +25,7 @@ def plan_settings(
     config: Config,
     fleet_file: Path | None = None,
     workloads: Sequence[int] | None = None,
-    rules: Sequence[ClusteringConfig | str] | None = None,
+    rules: Sequence[ClusteringConfig | Rule | str] | None = None,
 ) -> Plan:
     """The plan of a config's own clients, or of those in a CSV; payload and memory are the config's model's."""
     if fleet_file is not None:

@@ -29,7 +29,7 @@ def resolve(path: str, setting: str) -> Callable[..., Any]:
             f"has no '{attribute}'"
         ) from None
     if not callable(function):
-        raise ConfigError(f"{setting} = '{path}' is a {type(function).__name__}; it must be a function")
+        raise ConfigError(f"{setting} = '{path}' must be a function, and is of type {type(function).__name__}")
     checked: Callable[..., Any] = function
     return checked
 
@@ -60,5 +60,7 @@ def _import(module_name: str, path: str, setting: str) -> Any:
         raise ConfigError(
             f"{setting} = '{path}': no module '{error.name}' in {here} or among the installed packages"
         ) from None
-    except (ImportError, SyntaxError) as error:
-        raise ConfigError(f"{setting} = '{path}': importing '{module_name}' failed: {error}") from error
+    except Exception as error:
+        raise ConfigError(
+            f"{setting} = '{path}': importing '{module_name}' failed: {type(error).__name__}: {error}"
+        ) from error

@@ -55,16 +55,24 @@ class RunFolder:
             path.mkdir(parents=True)
             (path / "checkpoints").mkdir()
         except FileExistsError:
-            raise RunError(
-                f"the run folder '{path}' exists already; choose another run.name, remove it, "
-                f"or continue it with: gcpsl runs resume {path}"
-            ) from None
+            cls.refuse_existing(path)
         except OSError as error:
-            raise RunError(f"can't create the run folder '{path}': {error}; choose another run.root") from None
+            raise RunError(
+                f"can't create the run folder '{path}': {error.strerror or error}; choose another run.root"
+            ) from None
         folder = cls(path)
         write_atomically(path / "config.toml", configs.to_toml(config).encode())
         folder.write_json("environment.json", environment)
         return folder
+
+    @staticmethod
+    def refuse_existing(path: Path) -> None:
+        """Raises if something is there."""
+        if not path.exists():
+            return
+        interrupted = (path / "config.toml").is_file() and not (path / "summary.json").exists()
+        otherwise = f", or continue it with: gcpsl runs resume {path}" if interrupted else ""
+        raise RunError(f"the run folder '{path}' exists already; choose another run.name, remove it{otherwise}")
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,8 @@ def runs_table(runs: Sequence[RunFolder]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for column in ("run", "status", "epochs", "data", "model", "N x B", "rule", "test %", "time"):
         right = column in ("epochs", "test %", "time")
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
+        whole = column in ("run", "status", "epochs")
+        table.add_column(column, justify="right" if right else "left", overflow="fold", no_wrap=whole)
     for run in runs:
         table.add_row(*_row(run))
     return table
@@ -71,7 +73,7 @@ def _state(run: RunFolder) -> dict[str, Any]:
 
 def run_view(folder: RunFolder) -> RenderableType:
     parts: list[RenderableType] = [Text(f"{folder.path}: {status(folder)}", style="bold")]
-    parts += [Text(f"  {key} = {value}") for key, value in changed_settings(folder).items()]
+    parts += [Text(f"  {key} = {json.dumps(value)}") for key, value in changed_settings(folder).items()]
     records = [EpochRecord.from_json(value) for value in folder.epochs()]
     if records:
         parts += [Text(), epochs_table(records)]
@@ -119,7 +121,7 @@ def epochs_table(records: Sequence[EpochRecord]) -> Table:
         "drift",
         "seconds",
     ):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True, min_width=len(column))
     shown = list(records)
     if len(records) > EPOCHS_SHOWN:
         shown = [*records[:2], *records[2 - EPOCHS_SHOWN :]]

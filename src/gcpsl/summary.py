@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gcpsl.config import Config
 from gcpsl.data import FederatedData
@@ -23,11 +21,6 @@ from gcpsl.metrics import (
 from gcpsl.records import EpochRecord, Summary, TargetResult
 from gcpsl.runtimes.base import EpochProgress, Score
 from gcpsl.schedule import EpochSchedule
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from gcpsl.models import SplitModel
 
 
 @dataclass(frozen=True)
@@ -177,18 +170,3 @@ def target_result(records: Sequence[EpochRecord], target: float, split: str, wor
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def payload_sizes(model: SplitModel) -> PayloadSizes:
-    """The paper's a, p, P and b of this split model."""
-
-    def parameter_bytes(segment: nn.Module) -> int:
-        return sum(p.numel() * p.element_size() for p in segment.parameters())
-
-    client_bytes = parameter_bytes(model.client)
-    return PayloadSizes(
-        activation_bytes=4 * math.prod(model.activation_shape),
-        client_bytes=client_bytes,
-        model_bytes=client_bytes + parameter_bytes(model.server),
-        norm_state_bytes=sum(b.numel() * b.element_size() for b in model.server.buffers()),
-    )

@@ -25,7 +25,9 @@ from gcpsl.display import Display, Silent
 from gcpsl.errors import ConfigError, RunError
 from gcpsl.fleet import IntArray
 from gcpsl.identity import Identity
-from gcpsl.launch import agreed_folder
+from gcpsl.launch import agreed_folder, refuse_existing
+from gcpsl.metrics import PayloadSizes
+from gcpsl.models.measure import sizes_of
 from gcpsl.ranks import Ranks
 from gcpsl.records import EpochRecord, Summary
 from gcpsl.runs import Checkpoint, RunFolder
@@ -35,7 +37,7 @@ from gcpsl.sampling import Holdings
 from gcpsl.schedule import EpochSchedule, epoch_schedule
 from gcpsl.share import Share
 from gcpsl.signals import StopSignals
-from gcpsl.summary import Measured, Totals, best_record, epoch_record, payload_sizes, summarise
+from gcpsl.summary import Measured, Totals, best_record, epoch_record, summarise
 from gcpsl.tracking import Tracker, check_trackers, open_trackers
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ class Pieces:
 
 def train(config: Config, pieces: Pieces, display: Display | None = None) -> Result:
     """Train one run in a new folder below `config.run.root`; in the same one where torchrun starts it again."""
+    refuse_existing(config)
     with closing(open_ranks(config)) as ranks:
         training = Training(config, pieces, ranks, display or Silent())
         return training.run(agreed_folder(config, ranks))
@@ -108,7 +111,7 @@ class Training:
         self._clustering = self._cluster(epoch=1)
         self._model = models.build(config.model, data.input_shape, data.classes, config.seed, pieces.model)
         self._identity = Identity.of(data, self._model, [name for name, piece in vars(pieces).items() if piece])
-        self._sizes = payload_sizes(self._model)
+        self._sizes = PayloadSizes.of(sizes_of(self._model))
         first = self._schedule(epoch=1)
         self._share = share = Share.of(config.schedule, first, ranks)
         self._runtime = make_runtime(Job(config, share.data(data), self._model, self._display.message, ranks))

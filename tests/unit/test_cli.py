@@ -59,7 +59,7 @@ def test_runs_are_listed_and_shown(gcpsl: Gcpsl) -> None:
     (entry,) = json.loads(gcpsl("runs", "list", "--json").output)
     assert entry["run"] == "first"
     shown = gcpsl("runs", "show", "first").output
-    assert "model.name = mlp" in shown
+    assert 'model.name = "mlp"' in shown
     assert "test accuracy" in shown
     assert json.loads(gcpsl("runs", "show", "runs/first", "--json").output)["summary"]["epochs"] == 2
 
@@ -149,7 +149,7 @@ def test_every_mistake_has_its_message_and_exit_code(
 def test_the_program_prints_the_message_without_a_traceback(tmp_path: Path) -> None:
     code, message = failed("train", "seed=-1", cwd=tmp_path)
     assert code == 2
-    assert message == "gcpsl: seed = -1: input should be greater than or equal to 0\n"
+    assert message == "gcpsl: seed = -1: must be at least 0\n"
 
 
 @pytest.mark.parametrize("words", [["--help"], ["plan"], ["plan", "paper-simulator", "--help"], ["data", "show"]])

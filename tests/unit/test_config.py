@@ -18,11 +18,11 @@ from gcpsl.errors import ConfigError
         ("workloads=3", "did you mean 'schedule.workloads'?"),
         ("schedule.worklods=3", "did you mean 'schedule.workloads'?"),
         ("clusters=3", "unknown setting 'clusters'"),
-        ("optimizer.lr=-1", "optimizer.lr = -1: input should be greater than 0"),
-        ("optimizer.lr=nan", "optimizer.lr = NaN: input should be a finite number"),
-        ("schedule.draw=everyone", "schedule.draw = \"everyone\": input should be 'cluster' or 'all'"),
-        ("schedule.synchronise=often", "schedule.synchronise = \"often\": input should be 'epoch', 'step' or 'never'"),
-        ("schedule.synchronise=0", "schedule.synchronise = 0: input should be 'epoch', 'step' or 'never', or input"),
+        ("optimizer.lr=-1", "optimizer.lr = -1: must be above 0"),
+        ("optimizer.lr=nan", "optimizer.lr = NaN: must be finite"),
+        ("schedule.draw=everyone", "schedule.draw = \"everyone\": must be 'cluster' or 'all'"),
+        ("schedule.synchronise=often", "schedule.synchronise = \"often\": must be 'epoch', 'step' or 'never'"),
+        ("schedule.synchronise=0", "schedule.synchronise = 0: must be 'epoch', 'step' or 'never', or must"),
         ("schedule.synchronise=true", "schedule.synchronise = true"),
         ("schedule=3", "schedule = 3"),
         ("seed.x=1", "seed"),
@@ -32,6 +32,15 @@ from gcpsl.errors import ConfigError
         ("optimizer.momentum=0", "optimizer.nesterov = true needs optimizer.momentum above 0"),
         ("schedule.workloads=65", "more than partition.clients = 64"),
         ("train", "write key=value"),
+        ("train.epochs=true", "train.epochs = true: must be a value, not true or false"),
+        ("seed=true", "seed = true: must be"),
+        ("run.targets=90", "run.targets = 90: must be a list, as in [90, 95]"),
+        ("run.targets=[90, 150]", "run.targets = 150: must be at most 100"),
+        ("run.name=a/b", "must be the name of a folder"),
+        ("data=3", "data = 3: is a section"),
+        ("schedule.synchronise=epoc", "did you mean 'epoch'?"),
+        ("run.root=", "write key=value"),
+        ("=3", "write key=value"),
     ],
 )
 def test_a_wrong_override_names_the_setting_and_what_is_allowed(override: str, message: str) -> None:
@@ -81,7 +90,7 @@ def test_files_and_presets_are_read_and_overridden(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"a = [", "not valid TOML"), (b"\xff\xfe", "can't read"), (None, "it can also be a preset")],
+    [(b"a = [", "not valid TOML"), (b"\xff\xfe", "save it as UTF-8"), (None, "and no preset of that name")],
 )
 def test_an_unreadable_file_is_named(content: bytes | None, message: str, tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
@@ -116,3 +125,8 @@ def test_override_validates_again() -> None:
 def test_every_setting_says_what_it_means() -> None:
     for key, section, name in configs.settings():
         assert section.model_fields[name].description, key
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_bytes(b"\xef\xbb\xbfseed = 3\n")
+    assert configs.load(tmp_path / "run.toml").seed == 3

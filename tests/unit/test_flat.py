@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gcpsl.config import OptimizerConfig
 from gcpsl.flat import FlatSegment
@@ -96,3 +96,22 @@ def test_parameters_that_do_not_train_stay_out_of_the_buffer() -> None:
     module[0].weight.requires_grad_(False)
     segment = FlatSegment(module, OptimizerConfig(), channels_last=False)
     assert segment.parameters.numel() == sum(p.numel() for p in module[1:].parameters())
+
+
+def test_buffers_that_are_no_running_values_stay_as_they_are() -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(3)
+            self.register_buffer("mask", torch.tensor([True, False, True]))
+            self.register_buffer("table", torch.ones(3, dtype=torch.float64))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.norm(x)
+            return y.masked_fill(self.get_buffer("mask"), 0.0)
+
+    segment = FlatSegment(Masked(), OptimizerConfig(), channels_last=True)
+    segment.module(torch.randn(4, 3)).sum().backward()
+    assert len(segment.norm_state) == 6
+    assert segment.module.get_buffer("mask").dtype == torch.bool
+    assert segment.module.get_buffer("table").dtype == torch.float64

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import gcpsl
 from gcpsl.clustering import cluster
 from gcpsl.config import ClusteringConfig, Config, OptimizerConfig, from_mapping
 from gcpsl.errors import ConfigError, DataError
-from gcpsl.fleet import Fleet
+from gcpsl.fleet import Fleet, IntArray
 from gcpsl.metrics import PayloadSizes, epoch_payload, expected_participation
 from gcpsl.models.sizes import SegmentSizes
 from gcpsl.planner import Plan, fleet_from_csv, memory_slot_bytes, plan, plan_config, rule_label
@@ -137,7 +138,7 @@ def test_counts_alone_leave_out_the_label_aware_rule_with_a_note() -> None:
 @pytest.mark.parametrize(
     ("workloads", "batch_size", "rule", "message"),
     [
-        (65, 8, "random", "N goes from 1 to the fleet's 64 clients"),
+        (65, 8, "random", "N goes from 1 to the fleet's number of clients, 64"),
         (0, 8, "random", "workloads = 0"),
         (2, 0, "random", "at least 1 sample"),
         (2, 8, "label_aware", "add 'size_balanced'"),
@@ -292,3 +293,17 @@ def test_planning_loads_neither_torch_nor_sklearn_nor_matplotlib() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_rule_of_ones_own_is_a_function_here_too() -> None:
+    def alternating(fleet: Fleet, clusters: int, _: np.random.Generator) -> IntArray:
+        return np.arange(fleet.clients) % clusters
+
+    answer = gcpsl.plan(None, rules=[alternating, "random"], workloads=[4])
+    assert [row.rule for row in answer.rows] == ["one workload", "alternating", "random"]
+    assert "sees all of it" in answer.rows[1].discloses
+
+
+def test_what_is_no_config_is_refused() -> None:
+    with pytest.raises(ConfigError, match="5 is no config"):
+        gcpsl.plan(5)  # type: ignore[arg-type]

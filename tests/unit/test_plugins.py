@@ -36,7 +36,7 @@ def test_a_module_in_the_current_folder_is_found(tmp_path: Path, monkeypatch: py
         ("no_such_module_here:f", "no module 'no_such_module_here'"),
         ("json.no_such_part:f", "no module 'json.no_such_part'"),
         ("math:no_such_function", "has no 'no_such_function'"),
-        ("math:pi", "is a float; it must be a function"),
+        ("math:pi", "must be a function, and is of type float"),
         ("..relative:f", "write package.module:function"),
     ],
 )
@@ -51,8 +51,8 @@ def test_a_wrong_path_says_what_is_wrong_and_which_setting(path: str, says: str)
     ("source", "says"),
     [
         ("import absent_dependency_of_mine\n", "needs a module that is missing: No module named 'absent_depend"),
-        ("from math import nothing_like_that\n", "failed: cannot import name"),
-        ("def broken(:\n", "failed: invalid syntax"),
+        ("from math import nothing_like_that\n", "failed: ImportError: cannot import name"),
+        ("def broken(:\n", "failed: SyntaxError: invalid syntax"),
     ],
 )
 def test_a_module_that_cannot_be_imported_says_why(

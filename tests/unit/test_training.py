@@ -19,10 +19,11 @@ from gcpsl.config import Config, OptimizerConfig
 from gcpsl.data import Dataset
 from gcpsl.errors import ConfigError, RunError
 from gcpsl.fleet import Fleet, IntArray
+from gcpsl.metrics import PayloadSizes
 from gcpsl.models import build
+from gcpsl.models.measure import sizes_of
 from gcpsl.records import EpochRecord, Summary
 from gcpsl.runs import RunFolder
-from gcpsl.summary import payload_sizes
 from gcpsl.training import learning_rate
 
 MakeConfig = Callable[..., Config]
@@ -99,7 +100,7 @@ def test_a_global_batch_counts_a_client_once_per_round(small: MakeConfig, datase
 
 
 def test_targets_are_read_from_validation_or_test_accuracy(small: MakeConfig, dataset: Dataset) -> None:
-    result = gcpsl.train(small("run.targets=[1, 101]", "data.validation_fraction=0"), dataset=dataset)
+    result = gcpsl.train(small("run.targets=[1, 100]", "data.validation_fraction=0"), dataset=dataset)
     assert result.summary is not None
     assert result.summary.target_split == "test"
     reached, missed = result.summary.targets
@@ -171,7 +172,7 @@ def test_never_fused_replicas_are_still_evaluated_as_their_average(small: MakeCo
 def test_payload_follows_from_the_split_model(small: MakeConfig, dataset: Dataset) -> None:
     config = small()
     result = gcpsl.train(config, dataset=dataset)
-    sizes = payload_sizes(build(config.model, (1, 8, 8), 4, 0))
+    sizes = PayloadSizes.of(sizes_of(build(config.model, (1, 8, 8), 4, 0)))
     record = result.epochs[0]
     fusion = 2 * 2 * (sizes.model_bytes + sizes.norm_state_bytes) + 8 * sizes.client_bytes
     real = 2 * sizes.activation_bytes * 216
@@ -182,7 +183,7 @@ def test_payload_follows_from_the_split_model(small: MakeConfig, dataset: Datase
 def test_replicas_that_all_draw_from_everyone_pay_for_a_segment_each(small: MakeConfig, dataset: Dataset) -> None:
     """Unless they step together: then all clients share one segment, and there is nothing to fuse."""
     config = small("schedule.draw=all")
-    sizes = payload_sizes(build(config.model, (1, 8, 8), 4, 0))
+    sizes = PayloadSizes.of(sizes_of(build(config.model, (1, 8, 8), 4, 0)))
     apart = gcpsl.train(config, dataset=dataset).epochs[0]
     together = gcpsl.train(small("schedule.draw=all", "schedule.synchronise=step"), dataset=dataset).epochs[0]
     fusion = 2 * 2 * (sizes.model_bytes + sizes.norm_state_bytes) + 8 * sizes.client_bytes

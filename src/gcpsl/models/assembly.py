@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gcpsl.config import ModelConfig
-from gcpsl.errors import ConfigError, nearest
+from gcpsl.errors import ConfigError, GcpslError, nearest
 from gcpsl.models.catalogue import DEFAULT_GROUPS, ZOO, Entry
 from gcpsl.models.norms import refuse_single_values, to_group_norm
 from gcpsl.models.splitting import cuts, evaluating, split
@@ -78,7 +78,7 @@ def build(
     example = torch.zeros(TRIAL_SAMPLES, *input_shape)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.default_generator.manual_seed(integer_seed(seed, Purpose.MODEL_INIT))
-        model = make(input_shape, classes)
+        model = _made(name, make, input_shape, classes)
         _check(name, model, example, classes)
         segments = split(model.train(), _cut(config, entry, model, example), example)
         if not config.client_skips:
@@ -97,6 +97,18 @@ def _entry(name: str) -> Entry | None:
             f"model.name = '{name}' is neither in the zoo nor a package.module:function: {nearest(name, ZOO)}"
         )
     return ZOO.get(name)
+
+
+def _made(name: str, make: Factory, input_shape: tuple[int, int, int], classes: int) -> nn.Module:
+    try:
+        return make(input_shape, classes)
+    except GcpslError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"model.name = '{name}' failed when called as function({input_shape}, {classes}): "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def _check(name: str, model: nn.Module, example: Tensor, classes: int) -> None:

@@ -27,12 +27,17 @@ def measure_sizes(config: ModelConfig, input_shape: tuple[int, int, int], classe
     # one group suits every norm; more would add only a mean and a deviation each to what is saved
     model = build(config.model_copy(update={"groups": 1}), input_shape, classes, seed=0)
     few, many = (_saved_bytes(model, torch.zeros(samples, *input_shape)) for samples in (2, 4))
+    return sizes_of(model, saved_bytes_per_sample=(many - few) // 2)
+
+
+def sizes_of(model: SplitModel, saved_bytes_per_sample: int = 0) -> SegmentSizes:
+    """The sizes of a model that is there; what autograd keeps has to be measured apart."""
     return SegmentSizes(
         client_parameters=_parameters(model.client),
         server_parameters=_parameters(model.server),
         norm_state_bytes=_norm_state_bytes(model.server),
         activation_bytes=math.prod(model.activation_shape) * FLOAT_BYTES,
-        saved_bytes_per_sample=(many - few) // 2,
+        saved_bytes_per_sample=saved_bytes_per_sample,
     )
 
 

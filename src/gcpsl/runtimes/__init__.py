@@ -15,6 +15,11 @@ def make_runtime(job: Job) -> Runtime:
     if kind == "auto":
         graphed = choose_device(runtime).type == "cuda" and runtime.client_side == "shared"
         kind = "graphed" if graphed else "eager"
+    if kind == "eager" and runtime.precision not in ("auto", "fp32"):
+        raise ConfigError(
+            f"runtime.precision = '{runtime.precision}', but without CUDA runs are eager, in fp32; leave it out or set "
+            "runtime.kind = 'graphed'"
+        )
     return GraphedRuntime(job) if kind == "graphed" else EagerRuntime(job)
 
 

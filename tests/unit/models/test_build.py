@@ -196,3 +196,11 @@ def test_a_cut_that_ruins_the_clients_norm_is_refused_until_groups_are_fewer() -
     with pytest.raises(SplitError, match=r"'2' would normalise groups of a single value"):
         build(config(name=name, cut="3"), SHAPE, 10, seed=0)
     assert build(config(name=name, cut="3", groups=4), SHAPE, 10, seed=0).activation_shape == (16,)
+
+
+def test_a_model_function_that_fails_is_named_with_how_it_was_called() -> None:
+    def broken(shape: tuple[int, int, int], classes: int) -> nn.Module:
+        raise ZeroDivisionError("division by zero")
+
+    with pytest.raises(ConfigError, match=r"'broken' failed when called as function\(.*\): ZeroDivisionError"):
+        build(ModelConfig(cut="1"), (1, 8, 8), 4, 0, broken)
