@@ -80,7 +80,7 @@ def plan(
     rules: Annotated[
         str | None, typer.Option("--rules", help="The rules to compare, as in random,label_aware.")
     ] = None,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Also draw the plan into this PNG or SVG.")] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Also draw the plan into this PNG, SVG or PDF.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer without training: participation, schedule, payload and memory of each rule and N."""
@@ -105,6 +105,8 @@ def runs_list(root: Root = Path("runs"), as_json: AsJson = False) -> None:
     from gcpsl.runs import list_runs
     from gcpsl.runs_view import runs_json, runs_table
 
+    if root != Path("runs") and not root.is_dir():
+        raise ConfigError(f"--root = '{root}' is no folder; give the one that holds the run folders")
     runs = list_runs(root)
     if as_json:
         _print_json(runs_json(runs))
@@ -168,7 +170,9 @@ def data_get(
 @data_app.command("show")
 def data_show(
     settings: Settings = None,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Also draw the partition into this PNG or SVG.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Also draw the partition into this PNG, SVG or PDF.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how a config's samples are dealt to clients."""
@@ -191,6 +195,8 @@ def data_show(
 
 def _run_path(run: str, root: Path) -> Path:
     """A run by its folder, or by its name below the root."""
+    if not run:
+        raise ConfigError("'' names no run; see them with: gcpsl runs list")
     given = Path(run)
     return given if (given / "config.toml").is_file() else root / run
 

@@ -79,8 +79,8 @@ def _faults(row: Row, single: Row, covering: int | None, clients: int, batch_siz
             "they only grow smaller"
         )
     if row.clients_min < CLIENTS_PER_SAMPLE_MIN * batch_size:
-        clients = f"{row.clients_min} client{'s' * (row.clients_min > 1)}"
-        found.append(f"a cluster has {clients}, fewer than half a batch of {batch_size}")
+        few = f"{row.clients_min} client{'s' * (row.clients_min > 1)}"
+        found.append(f"a cluster has {few}, fewer than half a batch of {batch_size}")
     if row.deviation is not None and single.deviation is not None:
         rise = row.deviation / single.deviation if single.deviation > 0 else 1.0
         if rise > DEVIATION_RISE_MAX:

@@ -159,3 +159,10 @@ def test_help_and_plans_import_neither_torch_nor_sklearn(words: list[str], tmp_p
         "assert not {'torch', 'sklearn', 'scipy', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", watch, *words], check=True, capture_output=True, cwd=tmp_path)
+
+
+def test_a_root_or_run_that_is_none_is_refused(tmp_path: Path) -> None:
+    code, message = failed("runs", "list", "--root", "nowhere", cwd=tmp_path)
+    assert code == 2
+    assert "--root = 'nowhere' is no folder" in message
+    assert failed("runs", "show", "", cwd=tmp_path)[0] == 2
