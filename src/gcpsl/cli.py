@@ -13,8 +13,6 @@ import typer
 from gcpsl import __version__
 from gcpsl.errors import ConfigError, GcpslError
 
-INTERRUPTED = 130
-
 app = typer.Typer(
     name="gcpsl",
     help="Clustered parallel split learning: train one model across many devices that keep their data.",
@@ -231,12 +229,14 @@ def _print_json(value: object) -> None:
 
 
 def _end(finished: bool) -> None:
+    from gcpsl.launch import INTERRUPTED
+
     if not finished:
         raise typer.Exit(INTERRUPTED)
 
 
 def main() -> None:
-    """The program: exit codes 0, 2 wrong setting, 3 data, 4 run, 130 interrupted."""
+    """The program: exit codes 0, 2 wrong setting, 3 data, 4 run, 5 another rank of it, 130 interrupted."""
     try:
         app()
     except GcpslError as error:

@@ -33,6 +33,12 @@ class RunError(GcpslError):
     exit_code = 4
 
 
+class RanksError(RunError):
+    """Another process of the same run died, hangs or is cut off; starting all of them again may help."""
+
+    exit_code = 5
+
+
 class SplitError(ConfigError):
     """A model can't be cut where it was asked to be."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import uuid
@@ -10,10 +11,13 @@ from pathlib import Path
 
 from gcpsl import environment
 from gcpsl.config import Config, override
+from gcpsl.errors import ConfigError, DataError, RunError
 from gcpsl.ranks import Ranks
 from gcpsl.runs import RunFolder, list_runs
 
 START = "the start of the run"
+INTERRUPTED = 130
+SAID_WHY = (ConfigError.exit_code, DataError.exit_code, RunError.exit_code, INTERRUPTED)  # starting again won't help
 
 
 def agreed_folder(config: Config, ranks: Ranks) -> RunFolder:
@@ -48,15 +52,38 @@ def with_absolute_paths(config: Config) -> Config:
 
 
 def start_slots(config: Config, arguments: Sequence[str]) -> None:
-    """Become torchrun with as many processes as `runtime.slots` asks, each of which runs this command again.
+    """Run this command as the ranks that `runtime.slots` asks for, and exit as they do.
 
-    Returns where one process is enough, or torchrun has started this one.
+    Returns where one process is enough, or where this is one of the ranks.
     """
     slots = config.runtime.slots or 1
-    if slots == 1 or "WORLD_SIZE" in os.environ:
-        return
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--rdzv-id={uuid.uuid4()}"]
-    shape = [f"--nproc-per-node={slots}", f"--max-restarts={config.runtime.restarts}"]
+    if slots > 1 and "WORLD_SIZE" not in os.environ:
+        sys.exit(_supervise(slots, config, arguments))
+
+
+def _supervise(slots: int, config: Config, arguments: Sequence[str]) -> int:
+    """torchrun's launcher on this machine. When a rank dies all start again, from the last checkpoint."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what matters of it is said below
     os.environ.setdefault("OMP_NUM_THREADS", str(config.runtime.threads or max(1, (os.cpu_count() or 1) // slots)))
-    sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, *torchrun, *shape, "-m", "gcpsl", *arguments])
+    shape = LaunchConfig(
+        1, 1, slots, run_id=str(uuid.uuid4()), rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0
+    )
+    for left in reversed(range(config.runtime.restarts + 1)):
+        try:
+            elastic_launch(shape, sys.executable)("-m", "gcpsl", *arguments)
+        except SignalException:
+            return INTERRUPTED
+        except ChildFailedError as error:
+            rank, failure = error.get_first_failure()
+            if failure.exitcode in SAID_WHY:
+                return failure.exitcode
+            how = f"by signal {-failure.exitcode}" if failure.exitcode < 0 else f"with exit code {failure.exitcode}"
+            then = f"all start again from the last checkpoint ({left} more times)" if left else "giving up"
+            print(f"gcpsl: rank {rank} ended {how}; {then}", file=sys.stderr, flush=True)  # noqa: T201 - nobody else can
+        else:
+            return 0
+    return RunError.exit_code

@@ -18,7 +18,7 @@ from runtimes.test_contract import REGIMES, Bench, Watcher
 
 from gcpsl import fusion, training
 from gcpsl.config import Config
-from gcpsl.errors import RunError
+from gcpsl.errors import RanksError
 from gcpsl.ranks import Alone, Ranks, own_workloads
 from gcpsl.runtimes.base import EpochProgress, Job
 from gcpsl.runtimes.eager import EagerRuntime
@@ -110,7 +110,7 @@ def somebody_is_missing() -> str:
     if ranks.rank == 1:
         time.sleep(3)
         return "late"
-    with pytest.raises(RunError) as error:
+    with pytest.raises(RanksError) as error:
         ranks.meet("the barrier after round 5 of epoch 2")
     return str(error.value)
 

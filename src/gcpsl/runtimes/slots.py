@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -19,15 +23,23 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.rendezvous import rendezvous
 
 from gcpsl import fusion
-from gcpsl.errors import RunError
+from gcpsl.errors import RanksError
 from gcpsl.ranks import Meeting, own_workloads
 
-NAP_S_MAX, LINGER_S = 0.005, 2.0
+NAP_S_MAX, LOOK_S, LINGER_S = 0.005, 0.5, 2.0
 SILENT = "."  # a store holds no empty values
 
 
 def launched_by_torchrun() -> bool:
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def _alive(pid: int) -> bool:
+    """Whether the process runs, and is not only a name whose parent has yet to ask what became of it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def world_size() -> int:
@@ -50,40 +62,64 @@ class Slots:
             timeout=timeout,
         )
         self._timeout_s, self._device, self._meetings = timeout_s, device, itertools.count()
+        self._neighbours: dict[int, int] = {}
+        self._neighbours = self._on_this_host()
         self._workloads = [len(own_workloads(rank, self.size, workloads)) for rank in range(self.size)]
 
     def meet(self, place: str, word: str = "") -> Meeting:
         number, started = next(self._meetings), time.monotonic()
-        try:
+        with self._naming(place):
             words = self._words(number, word, started)
-        except dist.DistError as error:
-            raise RunError(
-                f"rank {self.rank} lost touch with the others at {place} ({str(error).splitlines()[0]}): the host that "
-                "they met by is gone"
-            ) from None
         if missing := [str(rank) for rank, said in enumerate(words) if said is None]:
             if self.rank == 0:
                 time.sleep(LINGER_S)  # the store may live here, and the others have yet to look
-            raise RunError(
+            raise RanksError(
                 f"rank{'s' * (len(missing) > 1)} {', '.join(missing)} didn't come to {place} within "
                 f"{self._timeout_s:g} s: the process hangs, is stopped or is cut off; raise runtime.timeout_s if it is "
                 "only slow"
             )
         return Meeting(tuple(str(said) for said in words), time.monotonic() - started)
 
+    @contextmanager
+    def _naming(self, place: str) -> Iterator[None]:
+        """What torch.distributed raises inside becomes an error that says where this rank was."""
+        try:
+            yield
+        except RanksError:
+            raise
+        except RuntimeError as error:
+            raise RanksError(
+                f"rank {self.rank} lost touch with another at {place}: {str(error).splitlines()[0]}"
+            ) from None
+
     def _words(self, number: int, word: str, started: float) -> list[str | None]:
         """What each rank says when it comes to this meeting; None of those who haven't come in time."""
         keys = [f"{number}/{rank}" for rank in range(self.size)]
         self._store.set(keys[self.rank], word or SILENT)
+        looked = started
         while not self._store.check(keys):
             waited = time.monotonic() - started
             if waited > self._timeout_s:
                 return [SILENT if self._store.check([key]) else None for key in keys]
+            if time.monotonic() - looked > LOOK_S:
+                self._look_for_the_dead(keys)
+                looked = time.monotonic()
             time.sleep(min(NAP_S_MAX, waited / 50))
         words = [value.decode() for value in self._store.multi_get(keys)]
         if number >= 2:
             self._store.delete_key(f"{number - 2}/{self.rank}")  # read by all, as they came to the one after it
         return ["" if said == SILENT else said for said in words]
+
+    def _on_this_host(self) -> dict[int, int]:
+        """The other ranks' processes that this one can see."""
+        host = f"{socket.gethostname()} {Path('/proc/self/ns/pid').stat().st_ino}" if sys.platform == "linux" else ""
+        said = [word.rpartition(" ") for word in self.meet("the start of the ranks", f"{host} {os.getpid()}").words]
+        return {rank: int(pid) for rank, (where, _, pid) in enumerate(said) if where == host and rank != self.rank}
+
+    def _look_for_the_dead(self, keys: Sequence[str]) -> None:
+        for rank, pid in self._neighbours.items():
+            if not _alive(pid) and not self._store.check([keys[rank]]):
+                raise RanksError(f"rank {rank} died (its process {pid} is gone)")
 
     def fuse(self, replicas: Sequence[Sequence[Tensor]], weights: Sequence[float], into: Sequence[Tensor]) -> None:
         """Each rank gets the same slice of every replica, sums it in the replicas' order, and tells the others.
@@ -102,10 +138,11 @@ class Slots:
         sent = rows.view(len(replicas), self.size, part).transpose(0, 1).contiguous()
         parts = rows.new_empty(sum(self._workloads), part)
         counts = [own * part for own in self._workloads]
-        dist.all_to_all_single(parts.view(-1), sent.view(-1), counts, [len(replicas) * part] * self.size)
         mean = rows.new_empty(self.size, part)
-        fusion.fuse([[row] for row in parts], weights, [mean[self.rank]])
-        dist.all_gather(list(mean.unbind()), mean[self.rank].clone())
+        with self._naming("a fusion"):
+            dist.all_to_all_single(parts.view(-1), sent.view(-1), counts, [len(replicas) * part] * self.size)
+            fusion.fuse([[row] for row in parts], weights, [mean[self.rank]])
+            dist.all_gather(list(mean.unbind()), mean[self.rank].clone())
         for target, value in zip(
             (into[i] for i in floating), mean.view(-1)[:length].split([len(into[i]) for i in floating]), strict=True
         ):
@@ -131,7 +168,8 @@ class Slots:
 
     def total(self, values: Tensor) -> Tensor:
         summed = values.to(self._device)
-        dist.all_reduce(summed)
+        with self._naming("a sum over ranks"):
+            dist.all_reduce(summed)
         return summed.to(values.device)
 
     def close(self) -> None:
