@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gcpsl.data.dataset import Dataset, Samples, check_labels, naming
-from gcpsl.data.folders import locate
+from gcpsl.data.dataset import Dataset, Samples, check_labels
+from gcpsl.data.folders import get_command, locate
 from gcpsl.errors import DataError
 
 SHAPE = (3, 32, 32)
@@ -26,14 +26,19 @@ PIXELS = 3 * 32 * 32
 
 @dataclass(frozen=True)
 class Layout:
-    """How one of the two is laid out; `label_bytes` stand before each image of a binary file, the label last."""
+    """How one of the two is laid out: its files, the images in each, and what they are called.
+
+    `label_bytes` stand before each image of a binary file, the label last.
+    """
 
     name: str
     classes: int
     python_folder: str
     binary_folder: str
     train: tuple[str, ...]
+    train_images: int
     test: str
+    test_images: int
     label_key: bytes
     label_bytes: int
 
@@ -44,7 +49,9 @@ CIFAR10 = Layout(
     python_folder="cifar-10-batches-py",
     binary_folder="cifar-10-batches-bin",
     train=tuple(f"data_batch_{part}" for part in range(1, 6)),
+    train_images=10_000,
     test="test_batch",
+    test_images=10_000,
     label_key=b"labels",
     label_bytes=1,
 )
@@ -54,74 +61,76 @@ CIFAR100 = Layout(
     python_folder="cifar-100-python",
     binary_folder="cifar-100-binary",
     train=("train",),
+    train_images=50_000,
     test="test",
+    test_images=10_000,
     label_key=b"fine_labels",
     label_bytes=2,
 )
 
 
 def load_cifar(layout: Layout, root: Path) -> Dataset:
-    """`root` is the data's own folder or the one that holds it. CIFAR-100 has its 100 fine labels."""
+    """`root` is the data's own folder or the one that holds it. CIFAR-100 has its 100 fine labels.
+
+    A file that is missing, damaged or not whole is a DataError with the command that mends it.
+    """
+    get = get_command(layout.name, root, layout.python_folder)
     found = locate(
         layout.name,
         root,
+        # first where `get` puts it, so that what it brings is what is read
         (
-            layout.test,
             f"{layout.python_folder}/{layout.test}",
-            f"{layout.test}.bin",
+            layout.test,
             f"{layout.binary_folder}/{layout.test}.bin",
+            f"{layout.test}.bin",
         ),
+        get,
     )
-    read = _read_binary if found.suffix == ".bin" else _read_python
-    parts = [read(layout, found.with_name(file + found.suffix)) for file in layout.train]
+    parts = [_read(layout, found.with_name(file + found.suffix), layout.train_images, get) for file in layout.train]
     train = Samples(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
-    return Dataset(layout.name, layout.classes, train, read(layout, found))
+    return Dataset(layout.name, layout.classes, train, _read(layout, found, layout.test_images, get))
 
 
 cifar10 = partial(load_cifar, CIFAR10)
 cifar100 = partial(load_cifar, CIFAR100)
 
 
-def _read_binary(layout: Layout, path: Path) -> Samples:
-    record = layout.label_bytes + PIXELS
-    data = np.frombuffer(_content(path), np.uint8)
-    if not data.size or data.size % record:
-        raise DataError(
-            f"'{path}' is truncated or damaged: {data.size} bytes are not a whole number of {record}-byte records; "
-            f"get it again (`gcpsl data get {layout.name}`)"
-        )
-    table = data.reshape(-1, record)
-    return _samples(layout, path, table[:, layout.label_bytes :], table[:, layout.label_bytes - 1])
-
-
-def _read_python(layout: Layout, path: Path) -> Samples:
-    content = _content(path)
+def _read(layout: Layout, path: Path, images: int, get: str) -> Samples:
+    """The samples of one file, all of them."""
     try:
-        # the official files are from Python 2, whose strings are bytes
-        batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
-        pixels, labels = _bytes_of(batch[b"data"]), np.asarray(batch[layout.label_key])
-        if labels.dtype.kind not in "iu":
-            raise ValueError("its labels are not integers")
-    except _DAMAGE as error:
-        raise DataError(
-            f"'{path}' is truncated or damaged ({type(error).__name__}: {error}); "
-            f"get it again (`gcpsl data get {layout.name}`)"
-        ) from None
-    return _samples(layout, path, pixels, labels)
-
-
-def _samples(layout: Layout, path: Path, pixels: NDArray[Any], labels: NDArray[Any]) -> Samples:
-    with naming(f"'{path}'"):
+        content = path.read_bytes()
+        pixels, labels = (_binary if path.suffix == ".bin" else _python)(layout, content)
+        if len(pixels) != images:
+            raise DataError(f"it has {len(pixels)} images, the official file {images}")
         samples = Samples(pixels.reshape(-1, *SHAPE), labels.astype(np.int64))
         check_labels(samples.labels, layout.classes)
+    except OSError as error:
+        raise DataError(f"can't read '{path}': {error.strerror}; get it again ({get})") from None
+    except DataError as error:
+        raise DataError(f"'{path}' is truncated or damaged: {error}; get it again ({get})") from None
+    except _DAMAGE as error:
+        raise DataError(
+            f"'{path}' is truncated or damaged ({type(error).__name__}: {error}); get it again ({get})"
+        ) from None
     return samples
 
 
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"can't read '{path}': {error.strerror}") from None
+def _binary(layout: Layout, content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
+    record = layout.label_bytes + PIXELS
+    if len(content) % record:
+        raise DataError(f"{len(content)} bytes are not a whole number of {record}-byte records")
+    table = np.frombuffer(content, np.uint8).reshape(-1, record)
+    return table[:, layout.label_bytes :], table[:, layout.label_bytes - 1]
+
+
+def _python(layout: Layout, content: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
+    # the official files are from Python 2, whose strings are bytes
+    batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+    pixels, labels = _bytes_of(batch[b"data"]), np.asarray(batch[layout.label_key])
+    if labels.dtype.kind not in "iu":
+        raise DataError("its labels are not integers")
+    return pixels, labels
 
 
 class _Inert:
@@ -180,5 +189,5 @@ def _bytes_of(array: _Inert) -> NDArray[np.uint8]:
     """The array that a file describes, if it is one of rows of pixels."""
     _, (rows, columns), dtype, fortran_order, content = array.state
     if dtype.arguments[0] not in ("u1", b"u1") or columns != PIXELS or fortran_order:
-        raise ValueError(f"it does not hold rows of {PIXELS} unsigned bytes")
+        raise DataError(f"it does not hold rows of {PIXELS} unsigned bytes")
     return np.frombuffer(content, np.uint8).reshape(rows, columns).copy()

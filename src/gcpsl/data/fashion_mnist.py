@@ -12,22 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcpsl.data.dataset import Dataset, Samples, check_labels, naming
-from gcpsl.data.folders import locate
+from gcpsl.data.folders import get_command, locate
 from gcpsl.errors import DataError
 
 CLASSES = 10
-# the data's own folder, ours, and torchvision's
-FOLDERS = ("", "fashion-mnist/", "FashionMNIST/raw/")
+# where `get` puts it, so that what it brings is what is read; the data's own folder; torchvision's
+FOLDERS = ("fashion-mnist/", "", "FashionMNIST/raw/")
 
 
 def fashion_mnist(root: Path) -> Dataset:
     """`root` is the folder of the files (Debian's is /usr/share/datasets/fashion-mnist) or the one that holds it."""
-    found = locate(
-        "fashion-mnist",
-        root,
-        [f"{folder}train-images-idx3-ubyte{suffix}" for folder, suffix in product(FOLDERS, ("", ".gz"))],
-    )
-    return Dataset("fashion-mnist", CLASSES, _split(found.parent, "train"), _split(found.parent, "t10k"))
+    get = get_command("fashion-mnist", root, "fashion-mnist")
+    markers = [f"{folder}train-images-idx3-ubyte{suffix}" for folder, suffix in product(FOLDERS, ("", ".gz"))]
+    folder = locate("fashion-mnist", root, markers, get).parent
+    try:
+        return Dataset("fashion-mnist", CLASSES, _split(folder, "train"), _split(folder, "t10k"))
+    except DataError as error:
+        raise DataError(f"{error}; get it again ({get})") from None
 
 
 def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
@@ -35,17 +36,17 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"'{path}' is truncated or damaged ({error}); get it again") from None
+        raise DataError(f"'{path}' is truncated or damaged ({error})") from None
     except OSError as error:
         raise DataError(f"can't read '{path}': {error.strerror}") from None
     start = 4 + 4 * dimensions
     if content[:4] != bytes((0, 0, 8, dimensions)) or len(content) < start:
-        raise DataError(f"'{path}' is not an IDX file of {dimensions}-dimensional bytes; get it again")
+        raise DataError(f"'{path}' is not an IDX file of {dimensions}-dimensional bytes")
     shape = [int(size) for size in np.frombuffer(content[4:start], ">u4")]
     if len(content) - start != math.prod(shape):
         raise DataError(
             f"'{path}' is truncated or damaged: {len(content) - start} bytes of values where its header "
-            f"promises {math.prod(shape)}; get it again"
+            f"promises {math.prod(shape)}"
         )
     # a copy, because tensors can't share memory that is read-only
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import shlex
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 
 from gcpsl.config import DataConfig
 from gcpsl.data import Dataset, load
-from gcpsl.data.cifar import PIXELS
+from gcpsl.data.cifar import CIFAR10, CIFAR100, PIXELS, load_cifar
 from gcpsl.errors import DataError
 
 ROWS = 3
@@ -76,7 +78,15 @@ def write(name: str, folder: Path, content: Writer, suffix: str = "") -> Path:
     return folder
 
 
+SMALL = {layout.name: replace(layout, train_images=ROWS, test_images=ROWS) for layout in (CIFAR10, CIFAR100)}
+
+
 def read(name: str, root: Path) -> Dataset:
+    """The data set, whose files hold only ROWS images each."""
+    return load_cifar(SMALL[name], root)
+
+
+def read_official(name: str, root: Path) -> Dataset:
     return load(DataConfig(name=name, root=root))
 
 
@@ -97,7 +107,8 @@ def test_every_official_layout_gives_the_same_samples_from_its_folder_or_the_one
 ) -> None:
     write(name, tmp_path / folder, content, suffix)
     parts = [batch(seed) for seed in range(len(NAMES[name][0]))]
-    for root in (tmp_path, tmp_path / folder):
+    write(name, tmp_path / "renamed", content, suffix)
+    for root in (tmp_path, tmp_path / folder, tmp_path / "renamed"):
         dataset = read(name, root)
         assert dataset.classes == (10 if name == "cifar10" else 100)
         assert np.array_equal(dataset.train.images, np.concatenate([x for x, _ in parts]).reshape(-1, 3, 32, 32))
@@ -128,7 +139,7 @@ def test_a_pickle_that_would_run_code_is_refused_unrun(tmp_path: Path) -> None:
     assert not proof.exists()
 
 
-PIXEL_ROWS = np.zeros((2, PIXELS), np.uint8)
+PIXEL_ROWS = np.zeros((ROWS, PIXELS), np.uint8)
 
 
 @pytest.mark.parametrize(
@@ -141,8 +152,9 @@ PIXEL_ROWS = np.zeros((2, PIXELS), np.uint8)
         (pickled({b"data": PIXEL_ROWS[:, 1:], b"labels": [1, 2]}), "rows of 3072 unsigned bytes"),
         (pickled({b"data": PIXEL_ROWS.astype(np.int8), b"labels": [1, 2]}), "rows of 3072 unsigned bytes"),
         (pickled({b"data": PIXEL_ROWS, b"labels": ["a", "b"]}), "labels are not integers"),
-        (pickled({b"data": PIXEL_ROWS, b"labels": [1, 10]}), "label 10 in row 1 is out of range"),
-        (pickled({b"data": PIXEL_ROWS, b"labels": [1]}), "2 images but 1 labels"),
+        (pickled({b"data": PIXEL_ROWS, b"labels": [1, 10, 1]}), "label 10 in row 1 is out of range"),
+        (pickled({b"data": PIXEL_ROWS, b"labels": [1]}), "3 images but 1 labels"),
+        (pickled({b"data": PIXEL_ROWS[:2], b"labels": [1, 1]}), "it has 2 images, the official file 3;"),
         (b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00aX\x03\x00\x00\x00zip\x86R.", "asks for the codec zip"),
     ],
 )
@@ -158,7 +170,9 @@ def test_a_damaged_python_file_is_named(content: bytes, says: str, tmp_path: Pat
     ("content", "says"),
     [
         (binary("cifar10", 0)[:-1], "9218 bytes are not a whole number of 3073-byte records"),
-        (b"", "0 bytes are not a whole number"),
+        (b"", "it has 0 images, the official file 3;"),
+        (binary("cifar10", 0)[:-3073], "it has 2 images, the official file 3;"),
+        (binary("cifar10", 0) * 2, "it has 6 images, the official file 3;"),
         (b"\x0a" + binary("cifar10", 0)[1:], "label 10 in row 0 is out of range"),
     ],
 )
@@ -170,11 +184,60 @@ def test_a_damaged_binary_file_is_named(content: bytes, says: str, tmp_path: Pat
     assert "test_batch.bin" in str(caught.value)
 
 
-def test_a_missing_batch_is_named(tmp_path: Path) -> None:
+def test_a_missing_batch_is_named_with_what_to_do(tmp_path: Path) -> None:
     folder = write("cifar10", tmp_path, python3_pickle)
     (folder / "data_batch_4").unlink()
-    with pytest.raises(DataError, match=r"can't read '.*data_batch_4': No such file"):
+    with pytest.raises(
+        DataError, match=r"can't read '.*data_batch_4': No such file .*; get it again \(`gcpsl data get cifar10"
+    ):
         read("cifar10", folder)
+
+
+@pytest.mark.parametrize("root", [".", "cifar-10-batches-py", "my own", "cifar-10-batches-bin"])
+def test_what_the_advice_fetches_is_what_is_read_next(root: str, tmp_path: Path) -> None:
+    """From the folder above, the official one, one of another name, and beside the binary layout."""
+    binary_layout = root.endswith("bin")
+    where = tmp_path / ("cifar-10-batches-py" if root == "." else root)
+    write("cifar10", where, binary if binary_layout else python3_pickle, ".bin" if binary_layout else "")
+    (where / ("data_batch_1.bin" if binary_layout else "data_batch_1")).write_bytes(b"junk")
+    with pytest.raises(DataError) as caught:
+        read("cifar10", tmp_path / root)
+    words = shlex.split(str(caught.value).split("`")[1])
+    assert words[:5] == ["gcpsl", "data", "get", "cifar10", "--root"]
+    write("cifar10", Path(words[5]) / "cifar-10-batches-py", python3_pickle)
+    assert len(read("cifar10", tmp_path / root).train) == 5 * ROWS
+
+
+OFFICIAL = [
+    ("cifar10", [10_000] * 6, 3073),
+    ("cifar100", [50_000, 10_000], 3074),
+]
+
+
+def write_zeros(name: str, folder: Path, images: list[int], record: int) -> None:
+    """A binary layout without ink, in files that take no space."""
+    train, test = NAMES[name]
+    for file, count in zip([*train, test], images, strict=True):
+        with (folder / f"{file}.bin").open("wb") as out:
+            out.truncate(count * record)
+
+
+@pytest.mark.parametrize(("name", "images", "record"), OFFICIAL)
+def test_binary_files_must_have_all_the_images_of_the_official_ones(
+    name: str, images: list[int], record: int, tmp_path: Path
+) -> None:
+    write_zeros(name, tmp_path, images, record)
+    assert (len(read_official(name, tmp_path).train), len(read_official(name, tmp_path).test)) == (50_000, 10_000)
+    for part in range(len(images)):
+        write_zeros(name, tmp_path, [*images[:part], 200, *images[part + 1 :]], record)
+        with pytest.raises(DataError, match=rf"it has 200 images, the official file {images[part]};"):
+            read_official(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+def test_python_files_must_have_all_the_images_of_the_official_ones(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"it has 3 images, the official file"):
+        read_official(name, write(name, tmp_path, python3_pickle))
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -200,7 +263,7 @@ REAL = Path(os.environ.get("GCPSL_DATA", "/nonexistent")) / "cifar-10-batches-py
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="GCPSL_DATA has no cifar-10-batches-py")
 def test_the_real_cifar10_is_read() -> None:
-    dataset = read("cifar10", REAL)
+    dataset = read_official("cifar10", REAL)
     assert np.bincount(dataset.train.labels).tolist() == [5000] * 10
     assert np.bincount(dataset.test.labels).tolist() == [1000] * 10
     means = dataset.train.images.mean(axis=(0, 2, 3)) / 255

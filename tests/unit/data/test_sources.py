@@ -11,7 +11,7 @@ import pytest
 
 from gcpsl.config import DataConfig
 from gcpsl.data import load
-from gcpsl.data.folders import data_root, locate
+from gcpsl.data.folders import data_root, get_command, locate
 from gcpsl.errors import ConfigError, DataError
 
 
@@ -75,8 +75,8 @@ def test_the_root_is_the_setting_then_the_environment_then_the_cache(monkeypatch
 def test_missing_data_names_the_folder_and_what_to_do(tmp_path: Path) -> None:
     for root, state in ((tmp_path, "holds none of these files"), (tmp_path / "absent", "does not exist")):
         with pytest.raises(DataError) as caught:
-            locate("cifar10", root, ["test_batch"])
-        for part in (str(root), state, "gcpsl data get cifar10", "data.root"):
+            locate("cifar10", root, ["test_batch"], get_command("cifar10", root, "cifar-10-batches-py"))
+        for part in (str(root), state, f"`gcpsl data get cifar10 --root {root}`", "data.root"):
             assert part in str(caught.value)
         assert caught.value.exit_code == 3
 
@@ -117,6 +117,13 @@ def test_fashion_mnist_is_read_plain_or_gzip_in_its_own_folder_or_above(
     assert dataset.train.images.flags.writeable
 
 
+def test_the_fashion_mnist_that_was_fetched_is_read_before_another(tmp_path: Path) -> None:
+    write_fashion(tmp_path, compressed=False)
+    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(b"junk")
+    write_fashion(tmp_path / "fashion-mnist", compressed=True)
+    assert len(load(config("fashion-mnist", tmp_path)).train) == 6
+
+
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
@@ -133,6 +140,7 @@ def test_a_damaged_idx_file_is_named(file: str, content: bytes, says: str, tmp_p
     with pytest.raises(DataError, match=says) as caught:
         load(config("fashion-mnist", tmp_path))
     assert file in str(caught.value)
+    assert f"; get it again (`gcpsl data get fashion-mnist --root {tmp_path}`)" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -142,14 +150,18 @@ def test_a_damaged_gzip_file_is_named(damage: Callable[[bytes], bytes], tmp_path
     write_fashion(tmp_path, compressed=True)
     path = tmp_path / "t10k-images-idx3-ubyte.gz"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(DataError, match=r"t10k-images-idx3-ubyte.gz' is truncated or damaged"):
+    with pytest.raises(
+        DataError, match=r"t10k-images-idx3-ubyte.gz' is truncated or damaged.*; get it again \(`gcpsl data get"
+    ):
         load(config("fashion-mnist", tmp_path))
 
 
 def test_a_missing_idx_file_is_named(tmp_path: Path) -> None:
     write_fashion(tmp_path, compressed=True)
     (tmp_path / "t10k-labels-idx1-ubyte.gz").unlink()
-    with pytest.raises(DataError, match=r"can't read '.*t10k-labels-idx1-ubyte.gz': No such file"):
+    with pytest.raises(
+        DataError, match=r"can't read '.*t10k-labels-idx1-ubyte.gz': No such file.*; get it again \(`gcpsl data get"
+    ):
         load(config("fashion-mnist", tmp_path))
 
 
