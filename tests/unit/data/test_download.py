@@ -5,17 +5,20 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import math
 import tarfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gcpsl.data.download import ATTEMPTS, SOURCES, Archive, Source, download, get
-from gcpsl.errors import DataError
+from gcpsl.data.fashion_mnist import fashion_mnist
+from gcpsl.errors import ConfigError, DataError
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 
@@ -79,9 +82,19 @@ def site() -> Iterator[Site]:
 CONTENT = bytes(range(256)) * 4000
 
 
+def read_toy(folder: Path) -> None:
+    """The toy data set's loader, which looks at all that it needs."""
+    if not (folder / "part.gz").is_file() or (folder / "part.gz").read_bytes() != CONTENT:
+        raise DataError("it is damaged")
+
+
+def anything(folder: Path) -> None:
+    """A loader that finds nothing wrong."""
+
+
 def plain(site: Site, content: bytes = CONTENT) -> Source:
     site.files["part.gz"] = content
-    return Source("toy", site.url, "toy", (Archive("part.gz", hashlib.md5(CONTENT).hexdigest()),))
+    return Source("toy", site.url, "toy", (Archive("part.gz", hashlib.md5(CONTENT).hexdigest()),), read_toy)
 
 
 def tar(site: Site, *members: tuple[str, bytes] | tarfile.TarInfo) -> Source:
@@ -95,7 +108,9 @@ def tar(site: Site, *members: tuple[str, bytes] | tarfile.TarInfo) -> Source:
                 info.size = len(member[1])
                 archive.addfile(info, io.BytesIO(member[1]))
     site.files["toy.tar.gz"] = buffer.getvalue()
-    return Source("toy", site.url, "toy", (Archive("toy.tar.gz", hashlib.md5(buffer.getvalue()).hexdigest()),))
+    return Source(
+        "toy", site.url, "toy", (Archive("toy.tar.gz", hashlib.md5(buffer.getvalue()).hexdigest()),), anything
+    )
 
 
 def test_a_plain_file_arrives_whole_with_progress_and_nothing_is_left_beside_it(site: Site, tmp_path: Path) -> None:
@@ -110,8 +125,43 @@ def test_a_plain_file_arrives_whole_with_progress_and_nothing_is_left_beside_it(
 
 def test_what_is_there_is_not_fetched_again(site: Site, tmp_path: Path) -> None:
     (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "part.gz").write_bytes(CONTENT)
     assert download(plain(site), tmp_path) == tmp_path / "toy"
     assert site.asked == []
+
+
+@pytest.mark.parametrize("damaged", [None, CONTENT[:-1], b""])
+def test_a_folder_that_is_not_whole_is_mended_and_what_else_is_in_it_stays(
+    damaged: bytes | None, site: Site, tmp_path: Path
+) -> None:
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    if damaged is not None:
+        (folder / "part.gz").write_bytes(damaged)
+    assert download(plain(site), tmp_path) == folder
+    read_toy(folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["notes.txt", "part.gz"]
+    assert [path.name for path in tmp_path.iterdir()] == ["toy"]
+
+
+def test_an_unpacked_archive_mends_a_folder_too(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    source = replace(tar(site, ("toy/part.gz", CONTENT)), read=read_toy)
+    read_toy(download(source, tmp_path))
+    assert len(site.asked) == 1
+    download(source, tmp_path)
+    assert len(site.asked) == 1
+
+
+def test_a_damaged_folder_stays_as_it_is_while_nothing_can_be_fetched(site: Site, tmp_path: Path) -> None:
+    source = plain(site)
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "part.gz").write_bytes(b"half")
+    site.files.clear()
+    with pytest.raises(DataError, match="404"):
+        download(source, tmp_path)
+    assert (tmp_path / "toy" / "part.gz").read_bytes() == b"half"
 
 
 def test_an_interrupted_download_goes_on_where_it_stopped(site: Site, tmp_path: Path) -> None:
@@ -142,7 +192,9 @@ def test_a_connection_that_breaks_is_taken_up_again_at_once(site: Site, tmp_path
 def test_a_connection_that_keeps_breaking_is_given_up_with_what_is_there_kept(site: Site, tmp_path: Path) -> None:
     source = plain(site)
     site.break_after_bytes = 1000
-    with pytest.raises(DataError, match=f"closes early; {1000 * ATTEMPTS} bytes are kept, run the command again"):
+    with pytest.raises(
+        DataError, match=f"closes early \\({1000 * ATTEMPTS} bytes are kept\\); .*run the command again"
+    ):
         download(source, tmp_path)
     site.break_after_bytes = None
     assert (download(source, tmp_path) / "part.gz").read_bytes() == CONTENT
@@ -185,21 +237,30 @@ def test_a_forged_file_is_deleted_and_refused(site: Site, tmp_path: Path) -> Non
 
 
 def test_an_absent_file_and_a_dead_server_say_so(site: Site, tmp_path: Path) -> None:
-    absent = Source("toy", site.url, "toy", (Archive("nothing.gz", "0"),))
-    with pytest.raises(DataError, match=f"can't fetch {site.url}/nothing.gz: the server answers 404"):
+    absent = Source("toy", site.url, "toy", (Archive("nothing.gz", "0"),), anything)
+    advice = f".*check the network .* by --mirror, or put nothing.gz into '{tmp_path}' by hand"
+    with pytest.raises(DataError, match=f"can't fetch {site.url}/nothing.gz: the server answers 404{advice}"):
         download(absent, tmp_path)
     assert len(site.asked) == 1
     site.hang_up = True
     with pytest.raises(DataError, match=r"Remote end closed connection"):
         download(absent, tmp_path)
-    with pytest.raises(DataError, match=r"can't fetch http://127.0.0.1:1/nothing.gz: .*refused"):
-        download(Source("toy", "http://127.0.0.1:1", "toy", absent.archives), tmp_path)
+    with pytest.raises(DataError, match=f"can't fetch http://127.0.0.1:1/nothing.gz: .*refused{advice}"):
+        download(replace(absent, base_url="http://127.0.0.1:1"), tmp_path)
 
 
 def test_a_root_that_cannot_be_written_says_so(site: Site, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match=r"can't store toy in '.*file': .*set data.root"):
-        download(plain(site), tmp_path / "file")
+    for root in (tmp_path / "file", Path("/proc/nowhere")):
+        with pytest.raises(DataError, match=rf"can't store toy in '{root}': .*; make it a folder .* by --root$"):
+            download(plain(site), root)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full, the disk that is always full")
+def test_a_full_disk_says_to_free_space(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "part.gz.part").symlink_to("/dev/full")
+    with pytest.raises(DataError, match=r"No space left on device; free some space there"):
+        download(plain(site), tmp_path)
 
 
 def test_only_the_folders_own_regular_files_leave_a_tar_archive(site: Site, tmp_path: Path) -> None:
@@ -222,15 +283,68 @@ def test_only_the_folders_own_regular_files_leave_a_tar_archive(site: Site, tmp_
 @pytest.mark.parametrize("content", [b"not a tar archive", gzip.compress(b"x" * 2000), b""])
 def test_an_archive_that_is_none_is_refused(content: bytes, site: Site, tmp_path: Path) -> None:
     site.files["toy.tar.gz"] = content
-    source = Source("toy", site.url, "toy", (Archive("toy.tar.gz", hashlib.md5(content).hexdigest()),))
+    source = Source("toy", site.url, "toy", (Archive("toy.tar.gz", hashlib.md5(content).hexdigest()),), anything)
     with pytest.raises(DataError, match=r"toy.tar.gz' can't be unpacked"):
         download(source, tmp_path)
     assert not (tmp_path / "toy").exists()
 
 
 def test_get_refuses_what_it_does_not_know(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"'cifar-10' is not a data set that can be downloaded: did you mean 'cifar10'"):
+    with pytest.raises(
+        ConfigError, match=r"'cifar-10' is not a data set that can be downloaded: did you mean 'cifar10'"
+    ):
         get("cifar-10", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "mirror",
+    ["", "notaurl", "example.org/data", "http://", "http://a..b/", "http://h:port", "http://[::1", "http://a b/"],
+)
+def test_a_mirror_that_is_no_address_is_a_wrong_setting(mirror: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--mirror = '.*' is not an address; write that of a folder"):
+        get("cifar100", tmp_path, base_url=mirror)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_can_be_the_mirror(site: Site, tmp_path: Path) -> None:
+    plain(site)
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror" / "part.gz").write_bytes(CONTENT)
+    source = replace(plain(site), base_url=(tmp_path / "mirror").as_uri())
+    read_toy(download(source, tmp_path))
+    assert site.asked == []
+
+
+@pytest.mark.parametrize("name", list(SOURCES))
+def test_get_looks_into_a_folder_that_is_there(name: str, site: Site, tmp_path: Path) -> None:
+    (tmp_path / SOURCES[name].folder).mkdir()
+    with pytest.raises(DataError, match=f"can't fetch {site.url}/{SOURCES[name].archives[0].file}: .* 404"):
+        get(name, tmp_path, base_url=site.url)
+
+
+def idx(shape: tuple[int, ...]) -> bytes:
+    """An IDX file of zeros."""
+    return gzip.compress(bytes((0, 0, 8, len(shape))) + np.array(shape, ">u4").tobytes() + bytes(math.prod(shape)))
+
+
+def test_fetching_mends_what_is_read_though_it_lies_there_unpacked(site: Site, tmp_path: Path) -> None:
+    sizes = {
+        "train-images-idx3": (6, 3, 4),
+        "train-labels-idx1": (6,),
+        "t10k-images-idx3": (2, 3, 4),
+        "t10k-labels-idx1": (2,),
+    }
+    site.files = {f"{name}-ubyte.gz": idx(shape) for name, shape in sizes.items()}
+    archives = tuple(Archive(file, hashlib.md5(content).hexdigest()) for file, content in site.files.items())
+    source = Source("fashion-mnist", site.url, "fashion-mnist", archives, fashion_mnist)
+    folder = tmp_path / "fashion-mnist"
+    folder.mkdir()
+    for file, content in site.files.items():
+        (folder / file.removesuffix(".gz")).write_bytes(gzip.decompress(content)[:-1])
+    with pytest.raises(DataError, match="truncated"):
+        fashion_mnist(tmp_path)
+    download(source, tmp_path)
+    assert len(fashion_mnist(tmp_path).train) == 6
 
 
 def test_get_asks_another_mirror_for_the_official_files(site: Site, tmp_path: Path) -> None:
