@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from gcpsl.data.csv_file import csv_rows, is_blank
 from gcpsl.errors import DataError
 from gcpsl.fleet import Fleet, IntArray
 
@@ -18,24 +18,20 @@ SAMPLES_MAX = 10**12
 def fleet_from_csv(path: str | Path) -> Fleet:
     """The fleet that the file describes, in the file's order; what is wrong is named by file and line."""
     path = Path(path)
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            return _read(path, file)
-    except FileNotFoundError:
-        raise DataError(f"no file '{path}'; the planner reads a CSV with the header {HEADER}") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"can't read '{path}' as a CSV in UTF-8: {error}") from None
+    if not path.exists():
+        raise DataError(f"no file '{path}'; the planner reads a CSV with the header {HEADER}")
+    return _read(path, csv_rows(path, f"'{path}'"))
 
 
-def _read(path: Path, file: Iterator[str]) -> Fleet:
-    reader = csv.reader(file)
-    classes = _classes(path, next(reader, None))
+def _read(path: Path, rows: Iterator[tuple[int, list[str]]]) -> Fleet:
+    _, header = next(rows, (0, []))
+    classes = _classes(path, header)
     line_of: dict[str, int] = {}
     numbers: list[list[int]] = []
-    for row in reader:
-        if not row:
+    for line, row in rows:
+        if is_blank(row):
             continue
-        where = f"'{path}' line {reader.line_num}"
+        where = f"'{path}' line {line}"
         if len(row) != 2 + classes:
             raise DataError(f"{where} has {len(row)} fields, but the header has {2 + classes}")
         name = row[0].strip()
@@ -43,7 +39,7 @@ def _read(path: Path, file: Iterator[str]) -> Fleet:
             raise DataError(f"{where}: the client has no name; give every client one of its own")
         if name in line_of:
             raise DataError(f"{where}: client '{name}' is already on line {line_of[name]}; merge the two")
-        line_of[name] = reader.line_num
+        line_of[name] = line
         numbers.append(_numbers(where, row[1:]))
     if not numbers:
         raise DataError(f"'{path}' names no clients; below the header it needs one line per client")
@@ -51,9 +47,9 @@ def _read(path: Path, file: Iterator[str]) -> Fleet:
     return Fleet(tuple(line_of), table[:, 0].copy(), table[:, 1:] if classes else None)
 
 
-def _classes(path: Path, header: list[str] | None) -> int:
+def _classes(path: Path, header: list[str]) -> int:
     """How many class columns the header names."""
-    names = [name.strip().lower() for name in header or []]
+    names = [name.strip().lower() for name in header]
     if names[:2] != ["client", "count"]:
         found = f"begins with '{','.join(header[:3])}'" if header else "is empty"
         hint = "; separate the columns by commas" if header and ";" in header[0] else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from gcpsl.config import PartitionConfig
 from gcpsl.data import Partition, partition
-from gcpsl.errors import DataError
+from gcpsl.errors import ConfigError, DataError
 
 CLIENTS = ["site10", "site2", "site2", "site10", "site1"]
 
@@ -68,15 +69,20 @@ def test_a_column_of_another_name_can_be_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
-        ("a.csv", b"row,clients\n0,a\n", "has no column 'client' .*did you mean 'clients'"),
         ("a.csv", b"", "is empty; it needs a header"),
         ("a.csv", b"client\na\nb\n", "has 2 rows, but there are 5 training samples"),
-        ("a.csv", b"row,client\n0,a\n1,\n2,b\n3,b\n4,b\n", "sample 1 has no client in column 'client'"),
-        ("a.csv", b"row,client\n0,a\n1\n2,b\n3,b\n4,b\n", "sample 1 has no client"),
-        ("a.csv", b"client\n\xff\xfe\n", "as CSV: .*can't decode"),
-        ("a.csv", b'client\n"' + b"x" * 200_000, "as CSV: field larger"),
+        ("a.csv", b"row,client\n0,a\n1,\n2,b\n3,b\n4,b\n", "line 3 has no client in column 'client'"),
+        ("a.csv", b"row,client\n0,a\n1\n2,b\n3,b\n4,b\n", "line 3 has no client"),
+        ("a.csv", b"client\na\nb\n\nb\na\n", "line 4 has no client"),
+        ("a.csv", b'client\n"two\nlines"\nb\n\nb\na\n', "line 5 has no client"),
+        ("a.csv", b"row,client\n0,a\n1,a\n2,b\n3,b\n4,\n\n", "line 6 has no client"),
+        ("a.csv", b"\n\n", "is empty; it needs a header"),
+        ("a.csv", b"client, client\na,b\n", "has 2 columns 'client'"),
+        ("a.csv", b"client\n\xff\xfe\n", "as CSV: it is not UTF-8 text; save it as UTF-8"),
+        ("a.csv", "client\na\n".encode("utf-16"), "as CSV: it is UTF-16; save it as UTF-8"),
+        ("a.csv", "client\na\n".encode("utf-16-le"), "as CSV: it is not UTF-8 text; save it as UTF-8"),
+        ("a.csv", b'client\n"' + b"x" * 200_000, "as CSV: field larger .* in line 2; look for a quotation mark"),
         ("a.parquet", b"no parquet", "can't read partition.file = .* as Parquet"),
-        ("a.xlsx", b"", "is neither .csv nor .parquet"),
     ],
 )
 def test_a_wrong_file_is_named(file: str, content: bytes, says: str, tmp_path: Path) -> None:
@@ -86,16 +92,74 @@ def test_a_wrong_file_is_named(file: str, content: bytes, says: str, tmp_path: P
     assert file in str(caught.value)
 
 
-def test_a_missing_value_in_parquet_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"sample 2 has no client"):
-        deal(write_parquet(tmp_path / "a.parquet", ["a", "b", None, "c", "d"]))
+@pytest.mark.parametrize(
+    "values", [["a", "b", None, "c", "d"], ["a", "b", " ", "c", "d"], [1.0, 2.0, float("nan"), 1.0, 3.0], [None] * 5]
+)
+def test_a_missing_value_in_parquet_is_refused_by_its_row(values: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"row {0 if values[0] is None else 2} \(counted from 0\) has no client"):
+        deal(write_parquet(tmp_path / "a.parquet", values))
 
 
-def test_a_missing_file_or_parquet_column_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"absent.csv' does not exist"):
+@pytest.mark.parametrize("values", [[{"home": 1}] * 5, [[1, 2]] * 5])
+def test_a_nested_parquet_column_is_refused(values: list[Any], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"column 'client' of '.*a.parquet' holds .*must be one text or number"):
+        deal(write_parquet(tmp_path / "a.parquet", values))
+
+
+@pytest.mark.parametrize(
+    "values", [[10.0, 9.0, 9.0, 100.0, 10.0], [*map(Decimal, ["10.0", "9.0", "9.0", "100.0", "10.0"])]]
+)
+def test_whole_numbers_are_named_as_such_whatever_their_type(values: list[Any], tmp_path: Path) -> None:
+    assert deal(write_parquet(tmp_path / "a.parquet", values)).ids == ("9", "10", "100")
+
+
+def test_categories_and_bytes_in_parquet_are_texts(tmp_path: Path) -> None:
+    for column in (pyarrow.array(CLIENTS).dictionary_encode(), pyarrow.array([name.encode() for name in CLIENTS])):
+        pyarrow.parquet.write_table(pyarrow.table({"client": column}), tmp_path / "a.parquet")
+        assert deal(tmp_path / "a.parquet").ids == ("site1", "site2", "site10")
+
+
+def test_a_parquet_column_is_not_taken_for_another_that_begins_with_its_name(tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"client.row": range(5), "client": CLIENTS}), tmp_path / "a.parquet")
+    assert deal(tmp_path / "a.parquet").ids == ("site1", "site2", "site10")
+
+
+@pytest.mark.parametrize("tail", ["", "\n", "\n\n", " \n", "\r\n\r\n", ",\n,\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_ends_byte_order_marks_and_blank_lines_at_the_end_are_no_obstacle(
+    end: str, mark: str, tail: str, tmp_path: Path
+) -> None:
+    lines = ["client,row", *(f"{name},{row}" for row, name in enumerate(CLIENTS))]
+    (tmp_path / "a.csv").write_bytes((mark + end.join(lines) + end + tail).encode())
+    assert deal(tmp_path / "a.csv").owners.tolist() == [2, 1, 1, 2, 0]
+
+
+def test_blanks_around_a_columns_name_and_the_case_of_the_suffix_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / "a.CSV").write_text("row, client \n" + "".join(f"0,{name}\n" for name in CLIENTS))
+    pyarrow.parquet.write_table(pyarrow.table({" client ": CLIENTS}), tmp_path / "a.PARQUET")
+    for file in ("a.CSV", "a.PARQUET"):
+        assert deal(tmp_path / file).ids == ("site1", "site2", "site10")
+
+
+def test_a_missing_file_says_where_it_is_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"absent.csv' does not exist; set it to the file .* starts in {Path.cwd()}\)"):
         deal(tmp_path / "absent.csv")
-    with pytest.raises(DataError, match=r"has no column 'owner' .*choose one of: row, client"):
-        deal(write_parquet(tmp_path / "a.parquet", CLIENTS), column="owner")
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(DataError, match=r"folder.csv' is not a file"):
+        deal(tmp_path / "folder.csv")
+
+
+def test_another_kind_of_file_or_column_is_a_wrong_setting(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a.xlsx' is neither .csv nor .parquet; save it as one"):
+        deal(tmp_path / "a.xlsx")
+    for path in (write_csv(tmp_path / "a.csv"), write_parquet(tmp_path / "a.parquet", CLIENTS)):
+        with pytest.raises(
+            ConfigError, match=r"has no column 'owner' \(partition.column\); choose one of: row, client"
+        ):
+            deal(path, column="owner")
+        with pytest.raises(ConfigError, match=r"has no column 'clients' .*did you mean 'client'"):
+            deal(path, column="clients")
 
 
 def test_many_rows_are_read_fast(tmp_path: Path) -> None:
