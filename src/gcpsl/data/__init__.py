@@ -4,8 +4,9 @@ Not imported here, because they bring what most callers don't need: `gcpsl.data.
 (the network) and `gcpsl.data.show` (drawing).
 """
 
-from gcpsl.data.dataset import Dataset, Samples, from_torch
+from gcpsl.data.dataset import Dataset, Samples
 from gcpsl.data.federation import FederatedData, federate
+from gcpsl.data.map_style import from_torch
 from gcpsl.data.partitions import Partition, partition
 from gcpsl.data.sources import load
 

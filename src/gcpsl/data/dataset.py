@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ IntArray = NDArray[np.int64]
 ImageArray = NDArray[np.uint8] | NDArray[np.float32]
 
 CHANNELS_MAX = 4
+CLASSES_MAX = 100_000
+"""Far above any real task: a label beyond it is a mistake, and would size every histogram."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +62,8 @@ class Dataset:
     test: Samples
 
     def __post_init__(self) -> None:
+        if self.classes < 1:
+            raise DataError(f"{self.name}: classes = {self.classes}; there must be at least 1")
         shape, other = self.train.images.shape[1:], self.test.images.shape[1:]
         if shape != other or self.train.images.dtype != self.test.images.dtype:
             raise DataError(
@@ -69,27 +73,6 @@ class Dataset:
         for split, samples in (("training", self.train), ("test", self.test)):
             with naming(f"{self.name}, {split} samples"):
                 _check_values(samples, self.classes)
-
-
-class MapDataset(Protocol):
-    """What PyTorch calls a map-style dataset: a length, and (image, label) by index."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> Any: ...
-
-
-def from_torch(train: MapDataset, test: MapDataset, classes: int | None = None, name: str = "custom") -> Dataset:
-    """Any PyTorch map-style datasets of (image, label), read once into memory.
-
-    An image may be a PIL image (kept as grey or RGB), an array ([h, w] or with channels first or last), or a tensor
-    ([h, w] or [c, h, w]); uint8 stays uint8 and floats become float32. `classes` is one more than the largest
-    training label unless given. Random transforms would be frozen at their first draw: leave them out.
-    """
-    splits = []
-    for split, dataset in (("training", train), ("test", test)):
-        with naming(f"{name}, {split} samples"):
-            splits.append(_gather(dataset))
-    return Dataset(name, classes or 1 + int(splits[0].labels.max()), *splits)
 
 
 def channels_first(images: NDArray[Any]) -> NDArray[Any]:
@@ -125,6 +108,18 @@ def naming(source: str) -> Iterator[None]:
         raise DataError(f"{source}: {error}") from None
 
 
+def class_count(labels: IntArray) -> int:
+    """One more than the largest label; refuses labels that can't be classes, naming the first."""
+    wrong = np.flatnonzero((labels < 0) | (labels >= CLASSES_MAX))
+    if wrong.size:
+        label = int(labels[wrong[0]])
+        raise DataError(
+            f"label {label} in row {int(wrong[0])} is {'negative' if label < 0 else 'too large'}; "
+            f"number the classes from 0, without gaps (at most {CLASSES_MAX} of them)"
+        )
+    return 1 + int(labels.max())
+
+
 def check_labels(labels: IntArray, classes: int) -> None:
     """Refuses labels outside 0..classes-1, naming the first."""
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
@@ -142,37 +137,3 @@ def _check_values(samples: Samples, classes: int) -> None:
     images = samples.images
     if images.dtype == np.float32 and not np.isfinite(images.sum(axis=(1, 2, 3), dtype=np.float64)).all():
         raise DataError("images hold NaN or infinity; every pixel must be a finite number")
-
-
-def _gather(dataset: MapDataset) -> Samples:
-    if not len(dataset):
-        raise DataError("the dataset is empty")
-    labels = np.empty(len(dataset), np.int64)
-    images: NDArray[Any] | None = None
-    for index in range(len(dataset)):
-        item, label = dataset[index]
-        image = _pixels(item)
-        if images is None:
-            images = np.empty((len(dataset), *image.shape), image.dtype)
-        if image.shape != images.shape[1:] or image.dtype != images.dtype:
-            raise DataError(
-                f"image {index} is {image.dtype} {list(image.shape)} but the first {images.dtype} "
-                f"{list(images.shape[1:])}; resize them alike"
-            )
-        images[index] = image
-        labels[index] = int(label)
-    assert images is not None
-    return Samples(images, labels)
-
-
-def _pixels(image: Any) -> NDArray[Any]:
-    """One image as [c, h, w], uint8 or float32."""
-    is_pil = hasattr(image, "convert")
-    array: NDArray[Any] = np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB") if is_pil else image)
-    if array.dtype.kind == "f":
-        array = array.astype(np.float32)
-    is_tensor = not is_pil and not isinstance(image, np.ndarray)
-    if is_tensor and array.ndim == 3:
-        return array
-    laid_out: NDArray[Any] = channels_first(array[None])[0]
-    return laid_out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import DTypeLike, NDArray
 from PIL import Image
-from torch.utils.data import TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset
 
 from gcpsl.data import Dataset, Samples, from_torch
 from gcpsl.data.dataset import channels_first
@@ -26,7 +27,7 @@ def samples(count: int = 4, dtype: DTypeLike = np.uint8) -> Samples:
 class Pairs:
     """A map-style dataset of whatever is in it."""
 
-    def __init__(self, *pairs: tuple[Any, Any]) -> None:
+    def __init__(self, *pairs: Any) -> None:
         self.pairs = pairs
 
     def __len__(self) -> int:
@@ -72,6 +73,11 @@ def test_training_and_test_images_must_be_alike() -> None:
 def test_an_empty_split_is_refused() -> None:
     with pytest.raises(DataError, match=r"test samples: there are none"):
         Dataset("mine", 3, samples(), samples(0))
+
+
+def test_a_data_set_has_a_class() -> None:
+    with pytest.raises(DataError, match=r"mine: classes = 0; there must be at least 1"):
+        Dataset("mine", 0, samples(), samples())
 
 
 def test_a_pixel_that_is_not_a_number_is_refused() -> None:
@@ -138,3 +144,71 @@ def test_images_of_unequal_size_are_refused_by_index() -> None:
 def test_an_empty_dataset_is_refused() -> None:
     with pytest.raises(DataError, match=r"training samples: the dataset is empty"):
         from_torch(Pairs(), Pairs())
+
+
+class Unending(IterableDataset[Any]):
+    """What PyTorch calls an iterable-style dataset."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield rgb(5, 5), 0
+
+
+class Unreadable(Pairs):
+    def __getitem__(self, index: int) -> Any:
+        raise OSError("disk gone")
+
+
+class Sized(Unending):
+    """Has a length, and still no samples by index."""
+
+    def __len__(self) -> int:
+        return 3
+
+
+@pytest.mark.parametrize("dataset", [Unending(), iter([(rgb(5, 5), 0)]), None])
+def test_a_dataset_without_a_length_is_refused(dataset: Any) -> None:
+    with pytest.raises(DataError, match=r"custom, training samples: a .* has no length .*; give a map-style dataset"):
+        from_torch(dataset, Pairs((rgb(5, 5), 0)))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "says"),
+    [
+        (Unreadable(1), "reading sample 0 failed: OSError: disk gone"),
+        (Sized(), "reading sample 0 failed: NotImplementedError"),
+        ({"a": 1}, "reading sample 0 failed: KeyError"),
+        (Pairs({"image": rgb(5, 5), "label": 1}), "sample 0 is a dict"),
+        (Pairs(rgb(2, 5)), "sample 0 is a ndarray"),
+        (Pairs((rgb(5, 5), 0), (rgb(5, 5), 0, "extra")), "sample 1 is a tuple of 3"),
+        (Pairs((rgb(5, 5),)), "sample 0 is a tuple of 1"),
+        (Pairs((rgb(5, 5), 0), (rgb(5, 5), np.eye(10)[3])), "the label of sample 1 is array"),
+        (Pairs((rgb(5, 5), torch.eye(10)[3])), "the label of sample 0 is tensor"),
+        (Pairs((rgb(5, 5), [0, 1])), r"the label of sample 0 is \[0, 1\]"),
+        (Pairs((rgb(5, 5), "cat")), "the label of sample 0 is 'cat'"),
+        (Pairs((rgb(5, 5), None)), "the label of sample 0 is None"),
+        (Pairs((rgb(5, 5), 1.7)), "the label of sample 0 is 1.7"),
+        (Pairs((rgb(5, 5), torch.tensor(float("nan")))), r"the label of sample 0 is tensor\(nan\)"),
+        (Pairs((rgb(5, 5), float("inf"))), "the label of sample 0 is inf"),
+        (Pairs((rgb(5, 5), -1)), "the label of sample 0 is -1"),
+        (Pairs((rgb(5, 5), 10**30)), "the label of sample 0 is 10+"),
+        (Pairs(("cat.png", 1)), "sample 0: its image is 'cat.png'"),
+        (Pairs(({"pixels": 1}, 1)), "sample 0: its image is {'pixels': 1}"),
+        (Pairs((7, 1)), "sample 0: its image is 7"),
+        (Pairs(([[1, 2], [3]], 1)), "sample 0: its image can't be read: ValueError"),
+        (Pairs((torch.rand(1, 2, 2, requires_grad=True), 1)), "sample 0: its image can't be read: RuntimeError"),
+    ],
+)
+@pytest.mark.parametrize("classes", [None, 10])
+def test_what_is_no_sample_is_refused_with_what_one_is(dataset: Any, says: str, classes: int | None) -> None:
+    with pytest.raises(DataError, match=rf"^custom, training samples: {says}.*; a sample must be \(image, label\), "):
+        from_torch(dataset, Pairs((rgb(5, 5), 0)), classes=classes)
+
+
+@pytest.mark.parametrize("label", [2, 2.0, np.uint8(2), np.array([2]), torch.tensor(2), torch.tensor([2.0])])
+def test_a_label_may_be_any_whole_number(label: Any) -> None:
+    assert from_torch([(rgb(5, 5), label)], [(rgb(5, 5), 0)]).train.labels.tolist() == [2]
+
+
+def test_no_classes_are_no_data() -> None:
+    with pytest.raises(DataError, match=r"custom: classes = 0; there must be at least 1"):
+        from_torch(Pairs((rgb(5, 5), 0)), Pairs((rgb(5, 5), 0)), classes=0)
