@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gcpsl.data.dataset import Dataset, Samples, channels_first, check_labels, naming
+from gcpsl.data.dataset import Dataset, Samples, channels_first, check_labels, class_count, naming
 from gcpsl.errors import DataError
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-# far above any real task: a label beyond it is a mistake, and would size every histogram
-CLASSES_MAX = 100_000
 # what reading a damaged archive raises; RuntimeError is encryption and unknown compression
 _DAMAGE = (
     OSError,
@@ -38,7 +36,8 @@ def npz(root: Path) -> Dataset:
     path = _find(root)
     arrays = _read(path)
     train, test = (_samples(path, arrays, split) for split in ("train", "test"))
-    classes = 1 + int(train.labels.max(initial=0))
+    with naming(f"y_train of '{path}'"):
+        classes = class_count(train.labels)
     with naming(f"y_test of '{path}'"):
         check_labels(test.labels, classes)
     return Dataset(f"'{path}'", classes, train, test)
@@ -81,6 +80,10 @@ def _samples(path: Path, arrays: dict[str, NDArray[Any]], split: str) -> Samples
             raise DataError(
                 f"labels are {labels.dtype} of shape {list(labels.shape)}; they must be one integer per image"
             )
-        check_labels(labels.astype(np.int64), CLASSES_MAX)
     with naming(f"x_{split}, y_{split} of '{path}'"):
-        return Samples(images, labels.astype(np.int64))
+        samples = Samples(images, labels.astype(np.int64))
+        if not len(samples):
+            raise DataError(
+                f"there are no {'training' if split == 'train' else 'test'} samples; at least one is needed"
+            )
+    return samples

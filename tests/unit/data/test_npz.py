@@ -64,7 +64,28 @@ def test_a_folder_with_one_file_will_do_but_not_with_two(tmp_path: Path) -> None
         ({"y_train": np.zeros(5, np.int64)}, "x_train, y_train of '.*': there are 6 images but 5 labels"),
         ({"y_train": np.zeros(6)}, "y_train of '.*': labels are float64"),
         ({"y_train": np.eye(6, dtype=np.int64)}, "y_train of '.*': labels are int64 of shape"),
-        ({"y_train": np.array([0, 1, 2, -1, 0, 0])}, "y_train of '.*': label -1 in row 3 is out of range"),
+        (
+            {"y_train": np.array([0, 1, 2, -1, 0, 0])},
+            "y_train of '.*': label -1 in row 3 is negative; number the classes",
+        ),
+        (
+            {"y_train": np.array([0, 1, 2, 10**6, 0, 0])},
+            "label 1000000 in row 3 is too large; number the classes from 0",
+        ),
+        (
+            {"x_train": np.zeros((1, 8, 8), np.uint8), "y_train": np.array([-1])},
+            "label -1 in row 0 is negative; number",
+        ),
+        ({"y_test": np.array([0, -1, 0])}, "y_test of '.*': label -1 in row 1 is out of range; labels must be 0 to 2"),
+        (
+            {"x_train": np.zeros((0, 8, 8), np.uint8), "y_train": np.zeros(0, int)},
+            "x_train, y_train of '.*': there are no training samples; at least one",
+        ),
+        (
+            {"x_test": np.zeros((0, 8, 8), np.uint8), "y_test": np.zeros(0, int)},
+            "x_test, y_test of '.*': there are no test samples; at least one",
+        ),
+        ({"y_train": np.zeros(0, int)}, "x_train, y_train of '.*': there are 6 images but 0 labels"),
         ({"y_test": np.array([0, 7, 0])}, "y_test of '.*': label 7 in row 1 is out of range; labels must be 0 to 2"),
         ({"y_test": np.array([None, 1, 2], object)}, "can't read '.*' as an .npz of plain arrays"),
     ],
