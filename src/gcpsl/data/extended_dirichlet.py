@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from gcpsl.errors import DataError
+from gcpsl.errors import ConfigError
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
@@ -50,7 +50,7 @@ def li_lyu(
     """Li and Lyu's: classes are drawn uniformly, no client has fewer than ten samples, and large ones stop growing."""
     _refuse_impossible(clients, per_client, classes)
     if len(labels) < clients * LI_LYU_SAMPLES_MIN:
-        raise DataError(
+        raise ConfigError(
             f"partition.variant = 'li_lyu' gives each client at least {LI_LYU_SAMPLES_MIN} samples, but "
             f"partition.clients = {clients} share {len(labels)}; lower partition.clients or use variant 'gpsl'"
         )
@@ -62,7 +62,7 @@ def li_lyu(
         if counts_km.sum(axis=1).min() >= LI_LYU_SAMPLES_MIN:
             break
     else:
-        raise DataError(
+        raise ConfigError(
             f"none of {SIZE_REDRAWS_MAX} draws of partition.variant = 'li_lyu' gave each of partition.clients = "
             f"{clients} clients {LI_LYU_SAMPLES_MIN} samples; lower partition.clients, raise partition.alpha "
             f"(now {alpha:g}) or partition.classes_per_client (now {per_client}), or use variant 'gpsl'"
@@ -76,12 +76,12 @@ def li_lyu(
 
 def _refuse_impossible(clients: int, per_client: int, classes: int) -> None:
     if per_client > classes:
-        raise DataError(
+        raise ConfigError(
             f"partition.classes_per_client = {per_client} is more than the {classes} classes of the data; "
             f"lower it to {classes} or less"
         )
     if clients * per_client < classes:
-        raise DataError(
+        raise ConfigError(
             f"partition.clients = {clients} with partition.classes_per_client = {per_client} can hold at most "
             f"{clients * per_client} of the {classes} classes, so some samples would have no owner; raise either"
         )
@@ -93,7 +93,7 @@ def _support(draw: Callable[[], BoolArray], holders_min: int) -> BoolArray:
         holds_km = draw()
         if holds_km.sum(axis=0).min() >= holders_min:
             return holds_km
-    raise DataError(
+    raise ConfigError(
         f"none of {SUPPORT_REDRAWS_MAX} draws gave every class at least {holders_min} clients to hold it; raise "
         "partition.clients or partition.classes_per_client"
     )

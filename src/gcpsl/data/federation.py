@@ -98,7 +98,7 @@ def _split(samples: int, fraction: float, seed: int) -> tuple[IntArray, IntArray
     order = stream(seed, Purpose.VALIDATION_SPLIT).permutation(samples)
     count = round(fraction * samples)
     if count >= samples:
-        raise DataError(
+        raise ConfigError(
             f"data.validation_fraction = {fraction:g} leaves none of {samples} samples to train on; lower it"
         )
     return np.sort(order[count:]), np.sort(order[:count])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gcpsl.config import PartitionConfig
 from gcpsl.data.extended_dirichlet import dirichlet_shares, gpsl, li_lyu
 from gcpsl.data.partition_file import read_partition
-from gcpsl.errors import DataError
+from gcpsl.errors import ConfigError, DataError
 from gcpsl.seeds import Purpose, stream
 
 IntArray = NDArray[np.int64]
@@ -34,6 +34,8 @@ def partition(
 ) -> Partition:
     """Deals the samples to clients by the config's rule; every client gets at least one.
 
+    Settings that the data can't satisfy are a ConfigError, a partition file that doesn't fit it is a DataError.
+
     `labels` are those of all training samples, `kept` the rows that are dealt (all, if none are held out for
     validation). The owners are those of the kept rows, in their order.
     """
@@ -42,7 +44,7 @@ def partition(
         dealt = _from_file(config, len(labels), rows)
     else:
         if config.clients > len(rows):
-            raise DataError(
+            raise ConfigError(
                 f"partition.clients = {config.clients} is more than the {len(rows)} training samples, and every "
                 "client needs at least one; lower partition.clients or data.validation_fraction"
             )
@@ -69,7 +71,7 @@ def dirichlet(clients: int, alpha: float, labels: IntArray, classes: int, genera
             owners[own] = generator.choice(clients, len(own), p=dirichlet_shares(clients, alpha, generator))
         if np.bincount(owners, minlength=clients).all():
             return owners
-    raise DataError(
+    raise ConfigError(
         f"none of {REDRAWS_MAX} Dirichlet draws gave each of partition.clients = {clients} clients a sample; "
         f"lower partition.clients, raise partition.alpha (now {alpha:g}), or use partition.kind = 'iid'"
     )
@@ -79,7 +81,7 @@ def shards(clients: int, per_client: int, labels: IntArray, generator: np.random
     """Samples sorted by label, cut into near-equal shards, `per_client` of them dealt to each client at random."""
     samples, count = len(labels), clients * per_client
     if count > samples:
-        raise DataError(
+        raise ConfigError(
             f"partition.clients = {clients} with partition.shards_per_client = {per_client} makes {count} shards of "
             f"{samples} training samples; lower either"
         )
@@ -125,7 +127,7 @@ def _refuse_empty(config: PartitionConfig, dealt: Partition) -> None:
             f"{who}: all of theirs are held out for validation; lower data.validation_fraction, or merge small "
             f"clients in '{config.file}'"
         )
-    raise DataError(
+    raise ConfigError(
         f"{who}; lower partition.clients (now {config.clients}), raise partition.alpha (now {config.alpha:g}) or "
         f"partition.classes_per_client (now {config.classes_per_client}), or use partition.kind = 'iid'"
     )

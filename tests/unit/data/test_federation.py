@@ -80,7 +80,7 @@ def test_a_stranger_in_place_of_a_dataset_is_refused() -> None:
 
 
 def test_holding_everything_out_is_refused() -> None:
-    with pytest.raises(DataError, match=r"data.validation_fraction = 0.99 leaves none of 10 samples"):
+    with pytest.raises(ConfigError, match=r"data.validation_fraction = 0.99 leaves none of 10 samples"):
         federate(override(Config(), "data.validation_fraction=0.99"), toy(10))
 
 

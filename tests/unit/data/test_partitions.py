@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gcpsl.config import PartitionConfig
 from gcpsl.data import partition
-from gcpsl.errors import DataError
+from gcpsl.errors import ConfigError
 
 IntArray = NDArray[np.int64]
 BALANCED = np.repeat(np.arange(10), 5000)
@@ -47,7 +47,7 @@ def test_every_sample_has_one_owner_and_every_client_a_sample(
     labels = np.random.default_rng(shuffle).permutation(np.repeat(np.arange(10), 400))
     try:
         dealt = partition(config(clients=clients, **kind), labels, 10, seed)
-    except DataError:
+    except ConfigError:
         assume(kind.get("variant") != "li_lyu")  # its smallest size can be out of reach of the holders that were drawn
         raise
     assert dealt.owners.shape == labels.shape
@@ -162,13 +162,13 @@ def test_held_out_rows_are_not_dealt() -> None:
     ],
 )
 def test_what_cannot_be_satisfied_names_the_setting(settings_: dict[str, Any], samples: int, says: str) -> None:
-    with pytest.raises(DataError, match=says):
+    with pytest.raises(ConfigError, match=says):
         partition(config(**settings_), np.arange(samples) % 10, 10, 0)
 
 
 def test_a_support_that_never_covers_all_classes_is_given_up() -> None:
     asked = config(clients=50, classes_per_client=2, variant="li_lyu")
-    with pytest.raises(DataError, match=r"gave every class at least 1 clients to hold it; raise partition.clients"):
+    with pytest.raises(ConfigError, match=r"gave every class at least 1 clients to hold it; raise partition.clients"):
         partition(asked, np.arange(2000) % 100, 100, 0)
 
 
