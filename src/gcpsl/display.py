@@ -263,7 +263,7 @@ def download_progress(console: Console) -> Iterator[Callable[[str, int, int | No
     """A bar per file: call it with the file's name, the bytes that are there and how many there will be."""
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), DownloadColumn(), TransferSpeedColumn())
     bars: dict[str, TaskID] = {}
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_interactive) as bar:
 
         def show(file: str, done_bytes: int, total_bytes: int | None) -> None:
             if file not in bars:

@@ -34,7 +34,8 @@ class FlatSegment:
         self._own = [p for p in self.module.parameters() if p.requires_grad]
         buffers = list(self.module.named_buffers())
         # others (masks, tables of another precision) are no state of training: every replica keeps its own
-        self._state_names = [name for name, tensor in buffers if tensor.dtype == torch.float32]
+        state = self._own[0].dtype if self._own else torch.float32
+        self._state_names = [name for name, tensor in buffers if tensor.dtype == state]
         self._counter_names = [name for name, tensor in buffers if tensor.dtype == torch.int64]
         self.parameters = nn.Parameter(_gather(self._own, channels_last))
         self._bind(
