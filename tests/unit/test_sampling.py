@@ -104,6 +104,18 @@ def test_a_samples_augmentation_bits_depend_on_nothing_but_epoch_and_sample() ->
     assert [in_many[sample] for sample in few.samples.tolist()] == few.bits.tolist()
 
 
+@given(counts_of_clients, st.integers(0, 1000), st.integers(0, 50))
+def test_every_sample_has_other_augmentation_bits_in_every_epoch(counts: list[int], seed: int, epoch: int) -> None:
+    _, holdings = fleet_of(counts)
+    everyone = np.arange(len(counts))
+    seen = [
+        bits
+        for each in (epoch, epoch + 1)
+        for bits in epoch_plan(holdings, everyone, 8, seed=seed, cluster=0, epoch=each).bits.tolist()
+    ]
+    assert len(set(seen)) == 2 * sum(counts)
+
+
 @given(st.lists(st.integers(1, 30), min_size=3, max_size=12), st.integers(1, 4), st.integers(2, 9))
 def test_shards_of_a_global_batch_partition_it_evenly(counts: list[int], workloads: int, batch: int) -> None:
     owners, holdings = fleet_of(counts)
