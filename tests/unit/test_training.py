@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import random_dataset
+from runtimes.test_contract import Bench, Watcher
 from safetensors.torch import load_file
 from torch import nn
 
@@ -24,6 +25,7 @@ from gcpsl.models import build
 from gcpsl.models.measure import sizes_of
 from gcpsl.records import EpochRecord, Summary
 from gcpsl.runs import RunFolder
+from gcpsl.runtimes.base import EpochProgress
 from gcpsl.training import learning_rate
 
 MakeConfig = Callable[..., Config]
@@ -88,7 +90,8 @@ def test_sequential_execution_counts_every_workloads_rounds(small: MakeConfig, d
     apart = gcpsl.train(small("schedule.execution=sequential"), dataset=dataset)
     assert apart.epochs[0].schedule_rounds == sum(apart.epochs[0].rounds)
     assert [r.test_accuracy for r in apart.epochs] == [r.test_accuracy for r in together.epochs]
-    assert apart.epochs[0].participation_system == together.epochs[0].participation_system
+    for name in ("participation_ran", "participation_system", "model_update_participation", "batch_deviation"):
+        assert [getattr(r, name) for r in apart.epochs] == [getattr(r, name) for r in together.epochs]
 
 
 def test_a_global_batch_counts_a_client_once_per_round(small: MakeConfig, dataset: Dataset) -> None:
@@ -216,6 +219,22 @@ def test_learning_rates_warm_up_and_decay() -> None:
     assert rates[:3] == pytest.approx([0.1 / 3, 0.2 / 3, 0.1])
     assert rates[2:] == sorted(rates[2:], reverse=True)
     assert 0 < rates[-1] < 0.01
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_every_epoch_trains_at_the_rate_that_its_record_names(
+    schedule: str, small: MakeConfig, dataset: Dataset
+) -> None:
+    settings = ("schedule.workloads=1", "train.epochs=4", "optimizer.warmup_epochs=2", "runtime.device=cpu")
+    config = small(f"optimizer.lr_schedule={schedule}", *settings)
+    result = gcpsl.train(config, dataset=dataset)
+    assert len({record.lr for record in result.epochs}) == {"constant": 3, "cosine": 4}[schedule]
+    bench = Bench.of(config)
+    runtime = bench.runtime()
+    for record in result.epochs:
+        runtime.run_epoch(bench.schedule(record.epoch), record.lr, EpochProgress.start(1), Watcher())
+    trained = load_file(result.path / "model.safetensors")
+    assert all(torch.equal(trained[name], tensor) for name, tensor in runtime.model_state().items())
 
 
 def test_an_impossible_device_is_refused(small: MakeConfig) -> None:

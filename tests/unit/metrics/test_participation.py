@@ -103,12 +103,6 @@ def test_ideal_speedup_and_efficiency_follow_the_longest_workload() -> None:
     assert (schedule.slots("concurrent"), schedule.slots("sequential")) == (4, 8)
 
 
-def test_sequential_and_concurrent_execution_have_the_same_participation() -> None:
-    """The counting has no place for the order: it is a property of the plans alone."""
-    plans = [plan_of([0]), plan_of([1], [2])]
-    assert observed(plans, (1, 2), 1).active == observed(plans[::-1], (2, 1), 1).active
-
-
 def test_participation_of_a_fixed_epoch_is_read_from_its_fields() -> None:
     one = Participation(Schedule((10, 10)), (5, 5), 4, active=62.5)
     assert (one.direct_ran, one.direct_system) == (0.625, 0.625)
