@@ -51,6 +51,17 @@ def test_training_and_validation_share_no_sample_and_lose_none() -> None:
     assert np.array_equal(data.validation.labels, held_out % 10)
 
 
+def test_normalisation_knows_nothing_of_what_is_held_out() -> None:
+    whole = toy(60)
+    data = federate(
+        override(Config(), "data.validation_fraction=0.5", "partition.kind=iid", "partition.clients=4"), whole
+    )
+    for images, agree in ((data.train.images, True), (whole.train.images, False)):
+        scaled = images.astype(np.float64) / 255
+        assert np.allclose(data.mean, scaled.mean(axis=(0, 2, 3)), rtol=1e-9) == agree
+        assert np.allclose(data.std, scaled.std(axis=(0, 2, 3)), rtol=1e-9) == agree
+
+
 def test_the_fleet_counts_what_its_clients_own() -> None:
     data = federate(Config(), toy())
     assert data.fleet.histograms is not None
