@@ -69,6 +69,20 @@ def test_a_row_is_what_its_pieces_say_one_by_one(paper: Plan) -> None:
     assert row.samples_max == max(int(fleet.counts[made.assignment == n].sum()) for n in range(4))
 
 
+@pytest.mark.parametrize("synchronise", ["epoch", "never", 50])
+def test_the_plan_of_a_config_pays_for_its_fusions(synchronise: str | int) -> None:
+    fleet = fleet_of(256)
+    schedule = {"workloads": 4, "batch_size": 64, "synchronise": synchronise}
+    answer = plan_config(from_mapping({"schedule": schedule}), fleet, SIZES, workloads=[4], rules=["size_balanced"])
+    assignment = cluster(ClusteringConfig(rule="size_balanced"), fleet, 4, 0).assignment
+    expected = expected_participation(fleet.counts, assignment, 64)
+    barriers = {"epoch": [0], "never": [], 50: range(0, expected.schedule.rounds_max, 50)}[synchronise]
+    assert answer.rows[1].payload == epoch_payload(
+        PayloadSizes.of(SIZES), fleet.samples, expected, workloads=4, fusions=len(barriers)
+    )
+    assert expected.schedule.rounds_max > 100
+
+
 def test_participation_never_exceeds_its_bound(paper: Plan) -> None:
     for row in paper.rows:
         assert row.participation_system <= row.participation_bound
