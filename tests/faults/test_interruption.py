@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,11 @@ SETTINGS = (
     "schedule.workloads=2",
     "schedule.batch_size=16",
     "schedule.synchronise=7",
-    "train.epochs=4",
+    "train.epochs=8",
     "runtime.threads=1",
-    "run.checkpoint_every_s=0.05",
 )
+OFTEN = "run.checkpoint_every_s=0.01"
+NEVER = "run.checkpoint_every_s=1000"
 TIMES = ("_s", "speedup_real")
 
 
@@ -34,8 +37,8 @@ def gcpsl(*words: str) -> list[str]:
     return [sys.executable, "-m", "gcpsl", *words]
 
 
-def train_words(root: Path, name: str) -> list[str]:
-    return gcpsl("train", f"run.root={root}", f"run.name={name}", *SETTINGS)
+def train_words(root: Path, checkpoints: str) -> list[str]:
+    return gcpsl("train", f"run.root={root}", "run.name=run", checkpoints, *SETTINGS)
 
 
 def outcome(path: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
@@ -48,7 +51,7 @@ def outcome(path: Path) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("whole")
-    subprocess.run(train_words(root, "run"), check=True, capture_output=True)
+    subprocess.run(train_words(root, NEVER), check=True, capture_output=True)
     return root / "run"
 
 
@@ -62,27 +65,40 @@ def assert_same(path: Path, uninterrupted: Path) -> None:
     assert all(torch.equal(best[name], expected_best[name]) for name in expected_best)
 
 
-def wait_for_rounds(process: subprocess.Popen[bytes], path: Path, delay_s: float) -> None:
-    """Until the run has been set up and has trained for a while."""
+def rounds_kept(path: Path) -> int:
+    """How far a run in this folder has come for good: the rounds of its newest checkpoint."""
+    return max(
+        (int(made.parent.name.removeprefix("rounds-")) for made in path.glob("checkpoints/*/manifest.json")), default=0
+    )
+
+
+def epochs_logged(path: Path) -> int:
+    log = path / "epochs.jsonl"
+    return log.read_bytes().count(b"\n") if log.exists() else 0
+
+
+def wait_until_it_trains(process: subprocess.Popen[bytes], progress: Callable[[], int], past: int) -> None:
+    """Until the process has made the progress of a folder go past where it may have stood before."""
     deadline = time.monotonic() + 60
-    while not (path / "assignment.json").exists() and process.poll() is None:
-        assert time.monotonic() < deadline, "the run did not start"
-        time.sleep(0.01)
-    time.sleep(delay_s)
+    while progress() <= past:
+        assert process.poll() is None, "the run ended before it was seen to train"
+        assert time.monotonic() < deadline, "the run does not train"
+        time.sleep(0.002)
 
 
-@pytest.mark.parametrize("attempt", range(3))
-def test_killed_at_random_moments_a_run_ends_bit_identical(attempt: int, uninterrupted: Path, tmp_path: Path) -> None:
-    moments = random.Random(attempt)
+def test_killed_at_random_moments_a_run_ends_bit_identical(uninterrupted: Path, tmp_path: Path) -> None:
+    moments = random.Random(0)
     path = tmp_path / "run"
-    words = train_words(tmp_path, "run")
-    for _ in range(3):
+    words = train_words(tmp_path, OFTEN)
+    for _ in range(5):
+        goal = rounds_kept(path) + moments.randrange(40)
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for_rounds(process, path, moments.uniform(0, 0.6))
+        wait_until_it_trains(process, partial(rounds_kept, path), goal)
+        time.sleep(moments.uniform(0, 0.02))
         process.kill()
-        process.wait()
+        assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
         words = gcpsl("runs", "resume", str(path))
-    subprocess.run(words, check=not (path / "summary.json").exists(), capture_output=True)
+    subprocess.run(words, check=True, capture_output=True)
     assert_same(path, uninterrupted)
 
 
@@ -92,19 +108,22 @@ def test_a_stop_signal_writes_a_checkpoint_inside_the_epoch_and_says_how_to_go_o
 ) -> None:
     path = tmp_path / "run"
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(train_words(tmp_path, "run"), stdout=subprocess.PIPE, env=environment)
-    wait_for_rounds(process, path, 0.15)
+    process = subprocess.Popen(train_words(tmp_path, NEVER), stdout=subprocess.PIPE, env=environment)
+    wait_until_it_trains(process, partial(epochs_logged, path), 0)
+    assert not rounds_kept(path)
     process.send_signal(number)
     output = process.communicate()[0].decode()
     assert process.returncode == 130, output
     assert f"gcpsl runs resume {path}" in output
-    assert list((path / "checkpoints").iterdir())
+    name = RunFolder(path).newest_checkpoint()
+    assert name is not None
+    assert RunFolder(path).load_checkpoint(name).meta["progress"] is not None
     subprocess.run(gcpsl("runs", "resume", str(path)), check=True, capture_output=True)
     assert_same(path, uninterrupted)
 
 
 def test_a_run_goes_on_when_nobody_reads_its_output(uninterrupted: Path, tmp_path: Path) -> None:
-    words = train_words(tmp_path, "run")
+    words = train_words(tmp_path, NEVER)
     for mode in ([], ["--json"]):
         process = subprocess.Popen([*words, *mode], stdout=subprocess.PIPE)
         assert process.stdout is not None
