@@ -209,6 +209,7 @@ def test_a_run_without_a_checkpoint_starts_again_from_the_beginning(small: MakeC
     resumed = gcpsl.resume(folder.path, dataset=dataset)
     one, other = load_file(whole.path / "model.safetensors"), load_file(resumed.path / "model.safetensors")
     assert all(torch.equal(one[name], other[name]) for name in one)
+    assert [EpochRecord.from_json(value) for value in folder.epochs()] == list(resumed.epochs)
 
 
 def test_learning_rates_warm_up_and_decay() -> None:
