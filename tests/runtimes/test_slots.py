@@ -142,7 +142,7 @@ def run_on_rank(config: Config) -> tuple[int, list[dict[str, Any]]]:
     return result.summary.workers, [asdict(record) for record in result.epochs]
 
 
-@pytest.mark.parametrize("regime", ["gcpsl", "repartitioned", "data-parallel"])
+@pytest.mark.parametrize("regime", ["gcpsl", "sequential", "repartitioned", "data-parallel"])
 def test_a_whole_run_leaves_what_one_process_leaves(regime: str, small: MakeConfig, tmp_path: Path) -> None:
     config = small("model.name=small_cnn", "data.flip=true", "run.name=run", *REGIMES[regime])
     one, other = tmp_path / "alone", tmp_path / "several"
@@ -156,6 +156,8 @@ def test_a_whole_run_leaves_what_one_process_leaves(regime: str, small: MakeConf
                 k: v for k, v in asdict(expected).items() if k not in clocks
             }
             assert len(record["wait_s"]) == 2
+            if regime == "sequential":
+                assert sum(record["busy_s"]) <= record["local_s"]
     one_assignment, other_assignment = (
         json.loads((root / "run" / "assignment.json").read_text()) for root in (one, other)
     )

@@ -90,13 +90,27 @@ class EagerRuntime:
 
     def _run_phases(self, schedule: EpochSchedule, lr: float, progress: EpochProgress, observer: Observer) -> None:
         for phase in schedule.phases[progress.phases_done :]:
-            self._run_phase(schedule, phase, lr, progress, observer)
+            self._take_turns(schedule, phase, lr, progress, observer)
             observer.at_barrier(f"the barrier after round {phase.stop} of epoch {schedule.epoch}")
             started = time.perf_counter()
             if phase.fuse:
                 progress.drifts.append(self._fuse())
             progress.fusion_s += time.perf_counter() - started
             progress.phases_done += 1
+
+    def _take_turns(
+        self, schedule: EpochSchedule, phase: Phase, lr: float, progress: EpochProgress, observer: Observer
+    ) -> None:
+        """All ranks at once, or one after another where the workloads are to run so."""
+        if self._config.schedule.execution == "concurrent" or self._ranks.size == 1:
+            self._run_phase(schedule, phase, lr, progress, observer)
+            return
+        before, started = progress.local_s, time.perf_counter()
+        for rank in range(self._ranks.size):
+            if rank == self._ranks.rank:
+                self._run_phase(schedule, phase, lr, progress, observer)
+            observer.at_barrier(f"the end of rank {rank}'s turn before round {phase.stop} of epoch {schedule.epoch}")
+        progress.local_s = before + time.perf_counter() - started
 
     def _run_phase(
         self, schedule: EpochSchedule, phase: Phase, lr: float, progress: EpochProgress, observer: Observer
