@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-CHUNK = 1 << 20  # elements summed at a time, so that float64 copies stay small
+CHUNK = (1 << 15, 1 << 20)  # elements summed at a time: what a core's cache holds, and on a GPU what fills it
 
 
 def fuse(replicas: Sequence[Sequence[Tensor]], weights: Sequence[float], into: Sequence[Tensor]) -> None:
@@ -45,10 +45,14 @@ def _squared_norm(values: Tensor) -> float:
 
 
 def _means(buffers: Sequence[Tensor], weights: Sequence[float]) -> Iterator[tuple[slice, Tensor]]:
-    """The weighted mean in float64, chunk by chunk."""
-    for start in range(0, len(buffers[0]), CHUNK):
-        part = slice(start, start + CHUNK)
-        mean = torch.zeros_like(buffers[0][part], dtype=torch.float64)
+    """The weighted mean in float64, chunk by chunk, in memory that the next chunk uses again."""
+    chunk = CHUNK[buffers[0].device.type == "cuda"]
+    room = torch.empty(2, min(chunk, len(buffers[0])), dtype=torch.float64, device=buffers[0].device)
+    for start in range(0, len(buffers[0]), chunk):
+        part = slice(start, start + chunk)
+        mean, term = room[:, : len(buffers[0][part])]
+        mean.zero_()
         for weight, buffer in zip(weights, buffers, strict=True):
-            mean += weight * buffer[part].double()
+            # product and sum apart: fused they may round otherwise at the end of a buffer than in its middle
+            mean.add_(term.copy_(buffer[part]).mul_(weight))
         yield part, mean

@@ -49,7 +49,8 @@ CLI_INTRO = """\
 This page is generated from the program: `make docs` writes it anew.
 
 Exit codes: 0 done, 2 a wrong setting or command, 3 data that is missing or damaged, 4 a run that can't be started,
-continued or read, 130 stopped by Ctrl-C or SIGTERM. Error messages go to standard error, in one line where one will do.
+continued or read, 5 another rank of it that died or hangs, 130 stopped by Ctrl-C or SIGTERM. Error messages go to
+standard error, in one line where one will do.
 """
 
 

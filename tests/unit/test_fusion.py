@@ -55,7 +55,7 @@ def test_counters_round_to_the_nearest_integer() -> None:
 
 
 def test_large_buffers_are_summed_in_chunks_without_a_seam(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fusion, "CHUNK", 7)
+    monkeypatch.setattr(fusion, "CHUNK", (7, 7))
     replicas = [[torch.randn(23)] for _ in range(2)]
     into = [torch.empty(23)]
     fuse(replicas, [0.25, 0.75], into)
