@@ -32,8 +32,8 @@ from gcpsl.runtimes.slots import Slots
 from gcpsl.sampling import Holdings
 from gcpsl.schedule import epoch_schedule
 
-CLIENTS, BATCH, SAMPLES, EPOCH_SAMPLES = 256, 32, 1024, 50_000
-FUSIONS = 7
+CLIENTS, BATCH, SAMPLES, EPOCH_SAMPLES = 256, 64, 2048, 50_000
+FUSIONS = 11
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,14 @@ def train(workloads: int, execution: str) -> None:
 
 
 def _barriers(runtime: EagerRuntime, ranks: Ranks) -> tuple[list[float], list[float]]:
-    """Seconds of fusing with the barrier before it, and of a bare all-reduce of one replica's bytes, in turns."""
-    size = sum(len(buffer) for buffer in runtime._replicas()[0])
-    flat, fusions, bare = torch.zeros(size), [], []
+    """Seconds of fusing with the barrier before it, and of a bare all-reduce that moves as many bytes, in turns.
+
+    An all-reduce moves its buffer twice, in parts and as the sum; a fusion moves each of a rank's replicas and
+    then the mean.
+    """
+    replicas = runtime._replicas()
+    size = sum(len(buffer) for buffer in replicas[0])
+    flat, fusions, bare = torch.zeros(size * (len(replicas) + 1) // 2), [], []
     for _ in range(FUSIONS):
         ranks.meet("a turn")
         started = time.perf_counter()

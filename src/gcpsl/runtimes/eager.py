@@ -51,6 +51,7 @@ class EagerRuntime:
         self.workloads = [self._workload() for _ in self._numbers]
         self._weights = (1 / n,) * n
         self._numerics = Numerics("fp32", config.runtime.deterministic)
+        self._mean_kept: list[Tensor] = []
         self._always_fused = n == 1 or config.schedule.synchronise != "never"
 
     def _on_device(self, data: FederatedData) -> dict[str, DeviceSamples]:
@@ -183,10 +184,13 @@ class EagerRuntime:
         return [tuple(t for s in workload.segments() for t in s.state()) for workload in self.workloads]
 
     def _mean(self) -> list[Tensor]:
+        """In memory that the next call uses again."""
         replicas = self._replicas()
-        mean = [torch.empty_like(buffer) for buffer in replicas[0]]
-        self._ranks.fuse(replicas, self._weights, mean)
-        return mean
+        if not self._mean_kept:
+            with torch.inference_mode(mode=False):  # to be written again outside of it
+                self._mean_kept = [torch.empty_like(buffer) for buffer in replicas[0]]
+        self._ranks.fuse(replicas, self._weights, self._mean_kept)
+        return self._mean_kept
 
     def _fuse(self) -> float:
         """Replace every replica by the weighted mean. Returns how far they had drifted apart."""

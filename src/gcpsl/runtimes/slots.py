@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -46,6 +47,27 @@ def world_size() -> int:
     return int(os.environ["WORLD_SIZE"])
 
 
+@dataclass(frozen=True)
+class _Room:
+    """What is sent, what comes, and the mean."""
+
+    sent: Tensor
+    parts: Tensor
+    mean: Tensor
+
+
+def _deal(buffers: Sequence[Tensor], slices: Tensor) -> None:
+    """Copy the buffers, one after another, into rows of equal length."""
+    part, at = slices.shape[1], 0
+    for buffer in buffers:
+        done = 0
+        while done < len(buffer):
+            row, column = divmod(at, part)
+            count = min(part - column, len(buffer) - done)
+            slices[row, column : column + count] = buffer[done : done + count]
+            done, at = done + count, at + count
+
+
 class Slots:
     """See `ranks.Ranks`. `close` it when the run has ended."""
 
@@ -62,6 +84,7 @@ class Slots:
             timeout=timeout,
         )
         self._timeout_s, self._device, self._meetings = timeout_s, device, itertools.count()
+        self._kept: _Room | None = None
         self._neighbours: dict[int, int] = {}
         self._neighbours = self._on_this_host()
         self._workloads = [len(own_workloads(rank, self.size, workloads)) for rank in range(self.size)]
@@ -130,24 +153,40 @@ class Slots:
             fusion.fuse(replicas, weights, into)
             return
         floating = [i for i, buffer in enumerate(into) if buffer.is_floating_point()]
-        length = sum(len(into[i]) for i in floating)
+        length, own = sum(len(into[i]) for i in floating), len(replicas)
         part = -(-length // self.size)
-        rows = torch.zeros(len(replicas), self.size * part, device=self._device)
-        for row, replica in zip(rows, replicas, strict=True):
-            torch.cat([replica[i] for i in floating], out=row[:length])
-        sent = rows.view(len(replicas), self.size, part).transpose(0, 1).contiguous()
-        parts = rows.new_empty(sum(self._workloads), part)
-        counts = [own * part for own in self._workloads]
-        mean = rows.new_empty(self.size, part)
+        room = self._room(part)
+        sent = room.sent[: self.size * own * part].view(self.size, own, part)
+        for row, replica in enumerate(replicas):
+            _deal([replica[i] for i in floating], sent[:, row])
+        parts = room.parts[: sum(self._workloads) * part].view(-1, part)
+        mean = room.mean[: self.size * part].view(self.size, part)
         with self._naming("a fusion"):
-            dist.all_to_all_single(parts.view(-1), sent.view(-1), counts, [len(replicas) * part] * self.size)
+            counts = [workloads * part for workloads in self._workloads]
+            dist.all_to_all_single(parts.view(-1), sent.view(-1), counts, [own * part] * self.size)
             fusion.fuse([[row] for row in parts], weights, [mean[self.rank]])
-            dist.all_gather(list(mean.unbind()), mean[self.rank].clone())
-        for target, value in zip(
-            (into[i] for i in floating), mean.view(-1)[:length].split([len(into[i]) for i in floating]), strict=True
-        ):
-            target.copy_(value)
+            self._share(mean)
+        at = 0
+        for i in floating:
+            into[i].copy_(mean.view(-1)[at : at + len(into[i])])
+            at += len(into[i])
         self._fuse_counters(replicas, weights, into)
+
+    def _share(self, rows: Tensor) -> None:
+        """Send everybody this rank's row, and get theirs; with Gloo faster than its all-gather, which copies."""
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        sends = [dist.P2POp(dist.isend, rows[self.rank], rank) for rank in others]
+        receives = [dist.P2POp(dist.irecv, rows[rank], rank) for rank in others]
+        for work in dist.batch_isend_irecv(sends + receives):
+            work.wait()
+
+    def _room(self, part: int) -> _Room:
+        """Memory for an exchange of slices of this length, kept for the next."""
+        if self._kept is None or len(self._kept.mean) < self.size * part:
+            own, everyones = self._workloads[self.rank], sum(self._workloads)
+            sizes = (self.size * own * part, everyones * part, self.size * part)
+            self._kept = _Room(*(torch.zeros(size, device=self._device) for size in sizes))
+        return self._kept
 
     def _fuse_counters(
         self, replicas: Sequence[Sequence[Tensor]], weights: Sequence[float], into: Sequence[Tensor]
