@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -47,25 +46,12 @@ def world_size() -> int:
     return int(os.environ["WORLD_SIZE"])
 
 
-@dataclass(frozen=True)
-class _Room:
-    """What is sent, what comes, and the mean."""
-
-    sent: Tensor
-    parts: Tensor
-    mean: Tensor
-
-
-def _deal(buffers: Sequence[Tensor], slices: Tensor) -> None:
-    """Copy the buffers, one after another, into rows of equal length."""
-    part, at = slices.shape[1], 0
-    for buffer in buffers:
-        done = 0
-        while done < len(buffer):
-            row, column = divmod(at, part)
-            count = min(part - column, len(buffer) - done)
-            slices[row, column : column + count] = buffer[done : done + count]
-            done, at = done + count, at + count
+def _exchange(sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]) -> None:
+    """Send each tensor to a rank, and receive into others. Between two ranks they pair up in order."""
+    operations = [dist.P2POp(dist.isend, tensor, rank) for rank, tensor in sends if len(tensor)]
+    operations += [dist.P2POp(dist.irecv, tensor, rank) for rank, tensor in receives if len(tensor)]
+    for work in dist.batch_isend_irecv(operations) if operations else []:
+        work.wait()
 
 
 class Slots:
@@ -84,10 +70,11 @@ class Slots:
             timeout=timeout,
         )
         self._timeout_s, self._device, self._meetings = timeout_s, device, itertools.count()
-        self._kept: _Room | None = None
+        self._room: Tensor | None = None  # for what is received, kept for the next time
         self._neighbours: dict[int, int] = {}
         self._neighbours = self._on_this_host()
         self._workloads = [len(own_workloads(rank, self.size, workloads)) for rank in range(self.size)]
+        self._first = sum(self._workloads[: self.rank])
 
     def meet(self, place: str, word: str = "") -> Meeting:
         number, started = next(self._meetings), time.monotonic()
@@ -145,48 +132,53 @@ class Slots:
                 raise RanksError(f"rank {rank} died (its process {pid} is gone)")
 
     def fuse(self, replicas: Sequence[Sequence[Tensor]], weights: Sequence[float], into: Sequence[Tensor]) -> None:
-        """Each rank gets the same slice of every replica, sums it in the replicas' order, and tells the others.
+        """Each rank gets one slice of every replica, sums it in the replicas' order, and tells the others.
 
-        That moves as much as an all-reduce of one replica per rank, and no sum depends on where replicas are.
+        That moves as much as an all-reduce of one replica per rank, and no sum depends on where replicas are. Slices are
+        sent and received where they lie.
         """
         if self.size == 1:
             fusion.fuse(replicas, weights, into)
             return
         floating = [i for i, buffer in enumerate(into) if buffer.is_floating_point()]
-        length, own = sum(len(into[i]) for i in floating), len(replicas)
-        part = -(-length // self.size)
-        room = self._room(part)
-        sent = room.sent[: self.size * own * part].view(self.size, own, part)
-        for row, replica in enumerate(replicas):
-            _deal([replica[i] for i in floating], sent[:, row])
-        parts = room.parts[: sum(self._workloads) * part].view(-1, part)
-        mean = room.mean[: self.size * part].view(self.size, part)
+        own = [[replica[i] for i in floating] for replica in replicas]
+        mean = [into[i] for i in floating]
         with self._naming("a fusion"):
-            counts = [workloads * part for workloads in self._workloads]
-            dist.all_to_all_single(parts.view(-1), sent.view(-1), counts, [own * part] * self.size)
-            fusion.fuse([[row] for row in parts], weights, [mean[self.rank]])
-            self._share(mean)
-        at = 0
-        for i in floating:
-            into[i].copy_(mean.view(-1)[at : at + len(into[i])])
-            at += len(into[i])
+            theirs = self._exchange_slices(own, mean)
+            slices = [theirs.get(n) or self._slice(own[n - self._first], self.rank) for n in range(len(weights))]
+            fusion.fuse(slices, weights, self._slice(mean, self.rank))
+            peers = [rank for rank in range(self.size) if rank != self.rank]
+            sends = [(rank, piece) for rank in peers for piece in self._slice(mean, self.rank)]
+            _exchange(sends, [(rank, piece) for rank in peers for piece in self._slice(mean, rank)])
         self._fuse_counters(replicas, weights, into)
 
-    def _share(self, rows: Tensor) -> None:
-        """Send everybody this rank's row, and get theirs; with Gloo faster than its all-gather, which copies."""
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        sends = [dist.P2POp(dist.isend, rows[self.rank], rank) for rank in others]
-        receives = [dist.P2POp(dist.irecv, rows[rank], rank) for rank in others]
-        for work in dist.batch_isend_irecv(sends + receives):
-            work.wait()
+    def _exchange_slices(self, own: Sequence[Sequence[Tensor]], like: Sequence[Tensor]) -> dict[int, list[Tensor]]:
+        """Send everybody their slice of this rank's replicas. Returns this rank's slice of all others', by number."""
+        shape = [len(piece) for piece in self._slice(like, self.rank)]
+        foreign = [
+            (rank, n)
+            for rank in range(self.size)
+            if rank != self.rank
+            for n in own_workloads(rank, self.size, sum(self._workloads))
+        ]
+        if self._room is None or self._room.shape != (len(foreign), sum(shape)):
+            with torch.inference_mode(mode=False):  # to be written again outside of it
+                self._room = torch.zeros(len(foreign), sum(shape), dtype=like[0].dtype, device=self._device)
+        theirs = {n: list(row.split(shape)) for (_, n), row in zip(foreign, self._room, strict=True)}
+        peers = [rank for rank in range(self.size) if rank != self.rank]
+        sends = [(rank, piece) for rank in peers for replica in own for piece in self._slice(replica, rank)]
+        _exchange(sends, [(rank, piece) for rank, n in foreign for piece in theirs[n]])
+        return theirs
 
-    def _room(self, part: int) -> _Room:
-        """Memory for an exchange of slices of this length, kept for the next."""
-        if self._kept is None or len(self._kept.mean) < self.size * part:
-            own, everyones = self._workloads[self.rank], sum(self._workloads)
-            sizes = (self.size * own * part, everyones * part, self.size * part)
-            self._kept = _Room(*(torch.zeros(size, device=self._device) for size in sizes))
-        return self._kept
+    def _slice(self, buffers: Sequence[Tensor], rank: int) -> list[Tensor]:
+        """A rank's part of all the buffers' elements: a piece, which may be empty, of each."""
+        length = sum(len(buffer) for buffer in buffers)
+        start, stop = (length * r // self.size for r in (rank, rank + 1))
+        pieces = []
+        for buffer in buffers:
+            pieces.append(buffer[max(0, start) : max(0, min(stop, len(buffer)))])
+            start, stop = start - len(buffer), stop - len(buffer)
+        return pieces
 
     def _fuse_counters(
         self, replicas: Sequence[Sequence[Tensor]], weights: Sequence[float], into: Sequence[Tensor]
@@ -194,10 +186,9 @@ class Slots:
         whole = [i for i, buffer in enumerate(into) if not buffer.is_floating_point() and len(buffer)]
         if not whole:
             return
-        first = sum(self._workloads[: self.rank])
         mine = torch.zeros(sum(self._workloads), sum(len(into[i]) for i in whole), dtype=torch.float64)
         for row, replica in enumerate(replicas):
-            mine[first + row] = torch.cat([replica[i] for i in whole])
+            mine[self._first + row] = torch.cat([replica[i] for i in whole])
         everyones = self.total(mine).to(torch.int64)
         columns = [everyones[:, at] for at in torch.arange(everyones.shape[1]).split([len(into[i]) for i in whole])]
         for i, counters in zip(whole, columns, strict=True):
