@@ -27,7 +27,7 @@ tests:
 	$(BIN)/coverage report
 
 benchmarks: .venv/.dev
-	for name in throughput scaling clustering planner startup paper_numbers; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in throughput scaling clustering planner startup paper_numbers slots; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # On a machine with a GPU: what the tests there promise, and that the kernels touch no memory but their own.
 gpu-check:

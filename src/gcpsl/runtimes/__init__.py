@@ -37,4 +37,7 @@ def open_ranks(config: Config) -> Ranks:
             f"torchrun started {ranks} processes for schedule.workloads = {config.schedule.workloads}: "
             "start at most one for each workload"
         )
-    return slots.Slots(config.schedule.workloads, choose_device(config.runtime), config.runtime.timeout_s)
+    device = choose_device(config.runtime)
+    if device.type == "cuda":
+        slots.take_own_gpu()
+    return slots.Slots(config.schedule.workloads, device, config.runtime.timeout_s)

@@ -46,6 +46,11 @@ def world_size() -> int:
     return int(os.environ["WORLD_SIZE"])
 
 
+def take_own_gpu() -> None:
+    """Of this host's GPUs the one of this rank's number among the ranks here."""
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+
+
 def _exchange(sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]) -> None:
     """Send each tensor to a rank, and receive into others. Between two ranks they pair up in order."""
     operations = [dist.P2POp(dist.isend, tensor, rank) for rank, tensor in sends if len(tensor)]
@@ -134,8 +139,8 @@ class Slots:
     def fuse(self, replicas: Sequence[Sequence[Tensor]], weights: Sequence[float], into: Sequence[Tensor]) -> None:
         """Each rank gets one slice of every replica, sums it in the replicas' order, and tells the others.
 
-        That moves as much as an all-reduce of one replica per rank, and no sum depends on where replicas are. Slices are
-        sent and received where they lie.
+        That moves as much as an all-reduce of one replica per rank, and no sum depends on where replicas are. Slices go
+        from where they lie.
         """
         if self.size == 1:
             fusion.fuse(replicas, weights, into)
