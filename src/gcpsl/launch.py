@@ -67,7 +67,9 @@ def _supervise(slots: int, config: Config, arguments: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what matters of it is said below
+    for name in logging.root.manager.loggerDict:
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters of it is said below
     os.environ.setdefault("OMP_NUM_THREADS", str(config.runtime.threads or max(1, (os.cpu_count() or 1) // slots)))
     shape = LaunchConfig(
         1, 1, slots, run_id=str(uuid.uuid4()), rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0
