@@ -35,18 +35,10 @@ CLIENTS, CLASSES, BATCH = 256, 10, 64
 TB = 1e12
 
 
-def papers_label_aware(clusters: int) -> ClusteringConfig:
-    """What the paper's printed payloads imply of its label-aware rule; the default rule is a better clustering.
-
-    A weight that grows with N says that the composition term was a plain sum over clusters, beside a balance term that
-    is in effect a mean: no fixed weight fits both N = 4 and N = 8.
-    """
+def papers_label_aware() -> ClusteringConfig:
+    """What the paper's printed payloads imply of its label-aware rule; the default rule is a better clustering."""
     return ClusteringConfig(
-        rule="label_aware",
-        start="round_robin",
-        swaps=False,
-        measure="distance",
-        composition_weight=2.4 * clusters,
+        rule="label_aware", start="round_robin", swaps=False, measure="distance", composition_weight=14
     )
 
 
@@ -99,7 +91,7 @@ def assigned(rule: str | None, clusters: int, samples: int, seed: int, redraw: i
     """A built-in rule's clusters, `paper` for the paper's label-aware rule, None for one workload over all."""
     if rule is None:
         return np.zeros(CLIENTS, dtype=np.int64)
-    config = papers_label_aware(clusters) if rule == "paper" else ClusteringConfig(rule=rule)
+    config = papers_label_aware() if rule == "paper" else ClusteringConfig(rule=rule)
     return cluster(config, dealt(samples, seed).fleet, clusters, seed, redraw=redraw).assignment
 
 
@@ -211,23 +203,22 @@ def payload_tables() -> Iterator[Figure]:
 
 
 def label_aware_payloads() -> Iterator[Figure]:
-    """The label-aware rows of the same table, within 1%: they follow from the longest cluster's rounds.
+    """The label-aware rows of the same table, which follow from the longest cluster's rounds.
 
-    Those differ by 1 to 3% from one partition to the next, so the paper's three runs settle no more than that.
+    Those differ by 1 to 4% from one partition to the next, so the paper's three runs say little more of the rule.
     """
     yield from _payloads(
         ("label-aware N=4", "paper", 4, 0.869, ((85, 3.85, 3.348), (88, 6.45, 5.599))),
         ("label-aware N=8", "paper", 8, 1.081, ((85, 3.40, 3.677), (88, 6.76, 7.317))),
-        limit=0.01,
     )
 
 
-def _payloads(*rows: PayloadRow, limit: float = 0.005) -> Iterator[Figure]:
+def _payloads(*rows: PayloadRow) -> Iterator[Figure]:
     for name, rule, n, reference, targets in rows:
         phase_gb = over_partitions(partial(simulator_gb, rule, n))
-        yield relative(f"payload GB/phase {name} (paper)", phase_gb, reference, limit)
+        yield relative(f"payload GB/phase {name} (paper)", phase_gb, reference, 0.005)
         for target, thousand_rounds, printed in targets:
-            yield relative(f"payload TB@{target} {name} (paper)", phase_gb * thousand_rounds, printed, limit)
+            yield relative(f"payload TB@{target} {name} (paper)", phase_gb * thousand_rounds, printed, 0.005)
 
 
 def simulator_gb(rule: str | None, clusters: int, seed: int) -> float:
