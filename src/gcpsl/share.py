@@ -9,6 +9,7 @@ import numpy as np
 
 from gcpsl.config import ScheduleConfig
 from gcpsl.data import FederatedData, Samples
+from gcpsl.errors import RunError
 from gcpsl.fleet import IntArray
 from gcpsl.ranks import Ranks, own_workloads
 from gcpsl.schedule import EpochSchedule
@@ -47,5 +48,15 @@ class Share:
         part = whole.part(self.numbers)
         if self.rows is None:
             return part
-        plans = tuple(replace(plan, samples=np.searchsorted(self.rows, plan.samples)) for plan in part.plans)
-        return replace(part, plans=plans)
+        return replace(part, plans=tuple(replace(plan, samples=self._local(plan.samples)) for plan in part.plans))
+
+    def _local(self, samples: IntArray) -> IntArray:
+        """Where these samples stand among those that the rank holds."""
+        assert self.rows is not None
+        at = np.searchsorted(self.rows, samples)
+        if (self.rows.take(at, mode="clip") != samples).any():
+            raise RunError(
+                "the clusters stored with the run are not those that its settings give here, whose samples each rank "
+                "holds; continue it in one process, with: gcpsl runs resume NAME"
+            )
+        return at
