@@ -32,7 +32,7 @@ from gcpsl.models import build
 from gcpsl.runtimes.base import EpochProgress, Job
 from gcpsl.runtimes.graphed import GraphedRuntime
 from gcpsl.sampling import Holdings
-from gcpsl.schedule import epoch_schedule
+from gcpsl.schedule import EpochSchedule, epoch_schedule
 
 BATCH, CLIENTS, SAMPLES = 64, 256, 50_000
 SIDE = 8192  # of the matrices that tell the arithmetic limit
@@ -68,14 +68,19 @@ class Silence:
         """Nothing."""
 
 
+def made(config: Config) -> tuple[GraphedRuntime, EpochSchedule]:
+    """The graphed runtime on random images, and an epoch's schedule for it."""
+    data = federate(config, synthetic(SAMPLES, (3, 32, 32)))
+    model = build(config.model, data.input_shape, data.classes, config.seed)
+    assignment = torch.arange(CLIENTS).numpy() % config.schedule.workloads
+    schedule = epoch_schedule(config.schedule, Holdings.of(data.owners, CLIENTS), assignment, seed=0, epoch=1)
+    return GraphedRuntime(Job(config, data, model, print)), schedule
+
+
 def graphed(workloads: int, precision: str = "bf16") -> Contender:
     """Whole epochs of the graphed runtime, fusion and all."""
     config = settings(workloads, precision)
-    data = federate(config, synthetic(SAMPLES, (3, 32, 32)))
-    model = build(config.model, data.input_shape, data.classes, 0)
-    runtime = GraphedRuntime(Job(config, data, model, print))
-    assignment = torch.arange(CLIENTS).numpy() % workloads
-    schedule = epoch_schedule(config.schedule, Holdings.of(data.owners, CLIENTS), assignment, seed=0, epoch=1)
+    runtime, schedule = made(config)
     runtime.prepare(schedule)
 
     def epoch() -> None:

@@ -12,19 +12,14 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from gpu import BATCH, CLIENTS, SAMPLES, settings
-from harness import RECORDED, report, synthetic
+from gpu import BATCH, made, settings
+from harness import RECORDED, report
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gcpsl import environment
-from gcpsl.data import federate
 from gcpsl.models import build
-from gcpsl.runtimes.base import Job
-from gcpsl.runtimes.graphed import GraphedRuntime
 from gcpsl.runtimes.numerics import DTYPES, Numerics, Precision
-from gcpsl.sampling import Holdings
-from gcpsl.schedule import epoch_schedule
 
 WORKLOADS = 4
 
@@ -58,11 +53,8 @@ def apart(ours: list[Tensor], exact: list[Tensor]) -> float:
 
 def check(precision: Precision) -> None:
     config = settings(WORKLOADS, precision)
-    data = federate(config, synthetic(SAMPLES, (3, 32, 32)))
-    model = build(config.model, data.input_shape, data.classes, 0)
-    runtime = GraphedRuntime(Job(config, data, model, print))
-    assignment = torch.arange(CLIENTS).numpy() % WORKLOADS
-    schedule = epoch_schedule(config.schedule, Holdings.of(data.owners, CLIENTS), assignment, seed=0, epoch=1)
+    runtime, schedule = made(config)
+    model = build(config.model, (3, 32, 32), 10, config.seed)
     lanes, train = runtime._lanes, runtime._samples["train"]
     lanes.upload(schedule)
     lanes.turn_to([0] * WORKLOADS, schedule.rounds, lr=0.0)

@@ -14,20 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gpu import BATCH, CLIENTS, SAMPLES, Silence, flops_per_image, matrix_flops, settings
-from harness import report, synthetic
+from gpu import BATCH, Silence, flops_per_image, made, matrix_flops, settings
+from harness import report
 from rich.console import Console
 from rich.table import Table
 from throughput import bare_network
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from gcpsl.data import federate
-from gcpsl.models import build
-from gcpsl.runtimes.base import EpochProgress, Job
-from gcpsl.runtimes.graphed import GraphedRuntime
-from gcpsl.sampling import Holdings
-from gcpsl.schedule import epoch_schedule
+from gcpsl.runtimes.base import EpochProgress
 
 ROUNDS = 20
 CLIENT_CONVOLUTIONS, CONVOLUTIONS = 5, 20  # before the cut, and in all
@@ -54,11 +49,7 @@ class Kernel:
 
 def replayed(workloads: int) -> list[list[Kernel]]:
     """The kernels of some rounds, in the order they began."""
-    config = settings(workloads, "bf16")
-    data = federate(config, synthetic(SAMPLES, (3, 32, 32)))
-    runtime = GraphedRuntime(Job(config, data, build(config.model, data.input_shape, data.classes, 0), print))
-    assignment = torch.arange(CLIENTS).numpy() % workloads
-    schedule = epoch_schedule(config.schedule, Holdings.of(data.owners, CLIENTS), assignment, seed=0, epoch=1)
+    runtime, schedule = made(settings(workloads, "bf16"))
     runtime.run_epoch(schedule, 0.01, EpochProgress.start(workloads), Silence())
     runtime._lanes.turn_to([0] * workloads, schedule.rounds, lr=0.0)
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
@@ -87,8 +78,10 @@ def segment_us(kernels: list[Kernel]) -> dict[str, float]:
 def client_flops_per_image() -> float:
     network = bare_network("resnet18", (3, 32, 32))
     with FlopCounterMode(display=False) as counter:
-        x = torch.relu(network.bn1(network.conv1(torch.randn(2, 3, 32, 32))))  # type: ignore[operator]
-        network.layer1(x).sum().backward()  # type: ignore[operator]
+        x = torch.randn(2, 3, 32, 32)
+        for name in ("conv1", "bn1", "layer1"):
+            x = network.get_submodule(name)(x)
+        x.sum().backward()
     return float(counter.get_total_flops() / 2)
 
 

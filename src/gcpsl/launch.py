@@ -85,7 +85,7 @@ def _supervise(slots: int, config: Config, arguments: Sequence[str]) -> int:
                 return failure.exitcode
             how = f"by signal {-failure.exitcode}" if failure.exitcode < 0 else f"with exit code {failure.exitcode}"
             then = f"all start again from the last checkpoint ({left} more times)" if left else "giving up"
-            print(f"gcpsl: rank {rank} ended {how}; {then}", file=sys.stderr, flush=True)  # noqa: T201 - nobody else can
+            sys.stderr.write(f"gcpsl: rank {rank} ended {how}; {then}\n")
         else:
             return 0
     return RunError.exit_code
