@@ -56,7 +56,7 @@ def check(precision: Precision) -> None:
     runtime, schedule = made(config)
     model = build(config.model, (3, 32, 32), 10, config.seed)
     lanes, train = runtime._lanes, runtime._samples["train"]
-    lanes.upload(schedule)
+    runtime.prepare(schedule)
     lanes.turn_to([0] * WORKLOADS, schedule.rounds, lr=0.0)
     lanes.gradients(lanes.everyone, BATCH)
     scale = float(lanes.everyone.scale_n[0])

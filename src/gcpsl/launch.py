@@ -67,6 +67,11 @@ def _supervise(slots: int, config: Config, arguments: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    from gcpsl.runtimes.eager import choose_device
+    from gcpsl.runtimes.slots import refuse_sharing_gpus
+
+    if choose_device(config.runtime).type == "cuda":
+        refuse_sharing_gpus(slots)
     for name in logging.root.manager.loggerDict:
         if name.startswith("torch.distributed.elastic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters of it is said below

@@ -298,3 +298,12 @@ def test_drift_is_the_twins_distance_from_the_mean_weighted_by_samples(runtime: 
     assert max(schedule.weights) > 1.2 * min(schedule.weights)
     assert progress.drifts == pytest.approx(twin.drifts, rel=1e-3)
     assert min(twin.drifts) > 0
+
+
+def test_an_attempt_to_capture_leaves_nothing_behind_for_eager_rounds(small: MakeConfig) -> None:
+    bench = Bench.of(small())
+    runtime = bench.runtime("graphed")
+    assert isinstance(runtime, GraphedRuntime)
+    runtime.prepare(bench.schedule(1))
+    runtime._fall_back("it looks at its values")
+    assert close(bench.run(runtime, epochs=2).model_state(), bench.run(bench.runtime("eager"), epochs=2).model_state())

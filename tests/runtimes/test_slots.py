@@ -18,12 +18,12 @@ from runtimes.test_contract import REGIMES, Bench, Watcher
 
 from gcpsl import fusion, training
 from gcpsl.config import Config
-from gcpsl.errors import RanksError
+from gcpsl.errors import ConfigError, RanksError
 from gcpsl.ranks import Alone, Ranks, own_workloads
 from gcpsl.runtimes.base import EpochProgress, Job
 from gcpsl.runtimes.eager import EagerRuntime
 from gcpsl.runtimes.graphed import GraphedRuntime
-from gcpsl.runtimes.slots import Slots
+from gcpsl.runtimes.slots import Slots, refuse_sharing_gpus
 
 MakeConfig = Callable[..., Config]
 CPU = torch.device("cpu")
@@ -60,7 +60,7 @@ def test_every_regime_ends_with_the_bits_of_one_process(size: int, small: MakeCo
     torch.set_num_threads(1)
     settings = ("model.name=small_cnn", "schedule.workloads=3", "schedule.batch_size=12", "train.eval_batch_size=7")
     configs = {
-        f"{runtime}: {name}": small(*settings, *regime)
+        f"{runtime}: {name}": small(*settings, "runtime.device=cpu", *regime)
         for name, regime in REGIMES.items()
         if name != "single worker"
         for runtime in ("eager", "graphed", "graphed, stacked")
@@ -144,7 +144,7 @@ def run_on_rank(config: Config) -> tuple[int, list[dict[str, Any]]]:
 
 @pytest.mark.parametrize("regime", ["gcpsl", "sequential", "repartitioned", "data-parallel"])
 def test_a_whole_run_leaves_what_one_process_leaves(regime: str, small: MakeConfig, tmp_path: Path) -> None:
-    config = small("model.name=small_cnn", "data.flip=true", "run.name=run", *REGIMES[regime])
+    config = small("model.name=small_cnn", "data.flip=true", "runtime.device=cpu", "run.name=run", *REGIMES[regime])
     one, other = tmp_path / "alone", tmp_path / "several"
     alone = training.train(_in(config, one), training.Pieces(dataset=random_dataset()))
     several = on_ranks(2, tmp_path, run_on_rank, _in(config, other))
@@ -168,3 +168,10 @@ def test_a_whole_run_leaves_what_one_process_leaves(regime: str, small: MakeConf
 
 def _in(config: Config, root: Path) -> Config:
     return config.model_copy(update={"run": config.run.model_copy(update={"root": root})})
+
+
+def test_slots_that_would_share_a_gpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    refuse_sharing_gpus(2)
+    with pytest.raises(ConfigError, match="3 slots on a machine with 2 GPUs, and each needs one of its own"):
+        refuse_sharing_gpus(3)

@@ -39,5 +39,5 @@ def open_ranks(config: Config) -> Ranks:
         )
     device = choose_device(config.runtime)
     if device.type == "cuda":
-        slots.take_own_gpu()
+        device = slots.take_own_gpu()
     return slots.Slots(config.schedule.workloads, device, config.runtime.timeout_s)

@@ -55,17 +55,19 @@ class GraphedRuntime(EagerRuntime):
         missing = [key for key in self._rounds_of(schedule) if key not in self._graphs]
         if not missing or self._uncaptured:
             return
-        started = time.perf_counter()
+        started, out_of_memory = time.perf_counter(), False
         try:
             with self._numerics.set(), self._untouched():
                 self._capture(schedule, missing)
         except torch.cuda.OutOfMemoryError:
-            raise RunError(self._what_to_lower()) from None
+            out_of_memory = True  # advice has to wait until the error's own frames hold no memory any more
         except RuntimeError as error:
             if self._lanes.network is not None or self.device.type == "cpu":
                 raise
             self._fall_back(str(error).splitlines()[0])
             return
+        if out_of_memory:
+            raise RunError(self._what_to_lower())
         if self.device.type == "cuda":
             self._introduce(time.perf_counter() - started)
 
@@ -120,6 +122,7 @@ class GraphedRuntime(EagerRuntime):
 
     def _fall_back(self, reason: str) -> None:
         self._uncaptured = True
+        self._lanes.stack.gradients.zero_()  # eager rounds add to them
         self._numerics = Numerics("fp32", self._config.runtime.deterministic)
         self._say(
             f"model '{self._config.model.name}' can't be captured in a CUDA graph ({reason}): "
@@ -129,20 +132,19 @@ class GraphedRuntime(EagerRuntime):
     def _what_to_lower(self) -> str:
         """Advice after memory ran out, from what two small batches take."""
         batch, n = self._config.schedule.batch_size, len(self.workloads)
-        total = torch.cuda.get_device_properties(self.device).total_memory
+        free, total = torch.cuda.mem_get_info(self.device)
+        free += torch.cuda.memory_reserved(self.device)  # by this process, which may use it anew
+        gpu = f"of {total / GIB:.0f} GiB, {free / GIB:.0f} are free or this process's"
         small = max(1, batch // 16)
         try:
             one, two = self._peak_bytes(small), self._peak_bytes(2 * small)
         except torch.cuda.OutOfMemoryError:
-            return (
-                f"out of GPU memory: {n} workloads don't fit the GPU's {total / GIB:.0f} GiB with any batch; "
-                f"lower schedule.workloads (now {n})"
-            )
+            return f"out of GPU memory ({gpu}): no batch of {n} workloads fits; lower schedule.workloads"
         held, per_sample = torch.cuda.memory_allocated(self.device), max(1, (two - one) // small)
-        fits = min(batch - 1, int(0.9 * (total - held) / per_sample))
+        fits = min(batch - 1, int(0.9 * (free - held) / per_sample))
         return (
-            f"out of GPU memory: {n} workloads of batch {batch} need about "
-            f"{(held + batch * per_sample) / GIB:.0f} of the GPU's {total / GIB:.0f} GiB; "
+            f"out of GPU memory ({gpu}): {n} workloads of batch {batch} need about "
+            f"{(held + batch * per_sample) / GIB:.0f} GiB; "
             f"lower schedule.batch_size to {max(1, fits)} or fewer, or schedule.workloads"
         )
 

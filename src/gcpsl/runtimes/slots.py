@@ -23,7 +23,7 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.rendezvous import rendezvous
 
 from gcpsl import fusion
-from gcpsl.errors import RanksError
+from gcpsl.errors import ConfigError, RanksError
 from gcpsl.ranks import Meeting, own_workloads
 
 NAP_S_MAX, LOOK_S, LINGER_S = 0.005, 0.5, 2.0
@@ -46,9 +46,22 @@ def world_size() -> int:
     return int(os.environ["WORLD_SIZE"])
 
 
-def take_own_gpu() -> None:
+def refuse_sharing_gpus(processes: int) -> None:
+    """NCCL wants a GPU for each of this host's processes."""
+    gpus = torch.cuda.device_count()
+    if processes > gpus:
+        raise ConfigError(
+            f"{processes} slots on a machine with {gpus} GPU{'s' * (gpus > 1)}, and each needs one of its own: "
+            f"start at most {gpus} (a slot's workloads share its GPU), or choose runtime.device = 'cpu'"
+        )
+
+
+def take_own_gpu() -> torch.device:
     """Of this host's GPUs the one of this rank's number among the ranks here."""
-    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    refuse_sharing_gpus(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    own = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    torch.cuda.set_device(own)
+    return own
 
 
 def _exchange(sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]) -> None:
@@ -73,6 +86,7 @@ class Slots:
             rank=self.rank,
             world_size=self.size,
             timeout=timeout,
+            device_id=device if device.type == "cuda" else None,  # connects now, and not in the first epoch
         )
         self._timeout_s, self._device, self._meetings = timeout_s, device, itertools.count()
         self._room: Tensor | None = None  # for what is received, kept for the next time
