@@ -35,6 +35,7 @@ LAYERS = (
     ),
     ("training",),
     ("api",),
+    ("studies",),
     ("cli", "reference", "__main__", "__init__"),
 )
 TORCH_FREE = (
@@ -48,6 +49,7 @@ TORCH_FREE = (
     "metrics",
     "planner",
     "planning",
+    "studies",
 )
 
 
