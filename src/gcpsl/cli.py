@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gcpsl import __version__
+from gcpsl import __version__, cli_study
 from gcpsl.errors import ConfigError, GcpslError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ runs_app = typer.Typer(help="List, show and resume runs.", no_args_is_help=True,
 data_app = typer.Typer(help="Download data sets, and look at partitions.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(runs_app, name="runs")
 app.add_typer(data_app, name="data")
+app.add_typer(cli_study.app, name="study")
 
 Settings = Annotated[
     list[str] | None,

@@ -36,7 +36,7 @@ LAYERS = (
     ("training",),
     ("api",),
     ("studies",),
-    ("cli", "reference", "__main__", "__init__"),
+    ("cli", "cli_study", "reference", "__main__", "__init__"),
 )
 TORCH_FREE = (
     "errors",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,11 @@ class Found:
     def key(self) -> str:
         return run_key(self.config)
 
+    @property
+    def usable(self) -> bool:
+        """Whether it serves a study: an unfinished run that was stored without its checkpoints can't go on."""
+        return self.status != "interrupted" or (self.folder.path / "checkpoints").is_dir()
+
 
 def run_key(config: Config) -> str:
     """Equal for two configs whose runs would give the same results, and only for those."""
@@ -83,7 +88,8 @@ def best_of(runs: Iterable[Found]) -> dict[str, Found]:
     """One run per key: a finished one if there is, else one that is going on, else the one that came farthest."""
     order = ("finished", "running", "interrupted")
     best: dict[str, Found] = {}
-    for run in sorted(runs, key=lambda run: (order.index(run.status), -run.epochs, run.folder.path)):
+    usable = [run for run in runs if run.usable]
+    for run in sorted(usable, key=lambda run: (order.index(run.status), -run.epochs, run.folder.path)):
         best.setdefault(run.key, run)
     return best
 
@@ -129,13 +135,3 @@ def _run_folders(root: Path) -> Iterator[Path]:
             folders.clear()
             yield Path(place)
         folders.sort()
-
-
-def by_key(rows: Sequence[Row], seeds: Sequence[int]) -> dict[str, tuple[Row, int, Config]]:
-    """The runs that a study needs, seed by seed, each once however many rows it serves."""
-    needed: dict[str, tuple[Row, int, Config]] = {}
-    for seed in seeds:
-        for row in rows:
-            config = row.seeded(seed)
-            needed.setdefault(run_key(config), (row, seed, config))
-    return needed

@@ -27,8 +27,8 @@ from gcpsl.studies import (
     run_key,
     serves,
 )
-from gcpsl.studies.matching import by_key
 from gcpsl.studies.measures import AT_TARGET, PLAIN
+from gcpsl.studies.tasks import tasks
 
 DEFAULT = Config()
 SUMMARY = Summary(
@@ -190,8 +190,11 @@ def test_a_run_serves_every_study_that_has_its_row_whatever_its_seed() -> None:
 
 def test_what_a_study_needs_comes_seed_by_seed_and_each_run_once() -> None:
     one = study(Row("a", DEFAULT), Row("b", configs.override(DEFAULT, "train.epochs=2")), Row("c", DEFAULT))
-    needed = by_key(one.rows, [0, 1])
-    assert [(row.name, seed) for row, seed, _ in needed.values()] == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+    needed = tasks(one, one.rows, [0, 1])
+    assert [(task.rows, task.seed) for task in needed] == [
+        (rows, seed) for seed in (0, 1) for rows in (("a", "c"), ("b",))
+    ]
+    assert len({task.path for task in needed}) == len({task.log for task in needed}) == 4
 
 
 def make_run(root: Path, name: str, *overrides: str, epochs: int = 0, ended: bool = False) -> RunFolder:
