@@ -113,9 +113,9 @@ def _asked(
     wrong = next((word for word in changes if "=" not in word), None)
     if wrong:
         raise ConfigError(f"'{wrong}' is no setting; write key=value, and rows as in --rows gpsl,random-8")
-    study = find_study(name, smoke=smoke).changed(*changes)
-    chosen = study.chosen(None if rows is None else [row.strip() for row in rows.split(",")])
-    return study, tasks(study, chosen, study.seeds if seeds is None else _numbers(seeds))
+    chosen = None if rows is None else [row.strip() for row in rows.split(",")]
+    study = find_study(name, smoke=smoke).only(chosen).changed(*changes)
+    return study, tasks(study, study.seeds if seeds is None else _numbers(seeds))
 
 
 def _numbers(text: str) -> list[int]:

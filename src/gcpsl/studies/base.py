@@ -94,6 +94,10 @@ class Study:
                 raise ConfigError(f"'{change}' can't be given to a study; {why_not}")
         return self._mapped(lambda config: override(config, *overrides)) if overrides else self
 
+    def only(self, rows: Iterable[str] | None) -> Study:
+        """The same study with these rows alone, or those that are trained by default."""
+        return replace(self, rows=self.chosen(rows))
+
     def smoked(self) -> Study:
         """The variant that shows in seconds that everything works; its numbers mean nothing."""
         if self.smoke is None:
@@ -102,7 +106,17 @@ class Study:
         return replace(small, about=f"smoke variant: {self.about}", seeds=self.seeds[:1], smoke=None)
 
     def _mapped(self, change: Callable[[Config], Config]) -> Study:
-        return replace(self, rows=tuple(replace(row, config=change(row.config)) for row in self.rows))
+        mapped: list[Row] = []
+        wrong: dict[str, str] = {}
+        for row in self.rows:
+            try:
+                mapped.append(replace(row, config=change(row.config)))
+            except ConfigError as error:
+                wrong[row.name] = str(error)
+        if wrong:
+            where = "" if len(wrong) == len(self.rows) else f"; so it is in {', '.join(wrong)}: choose other rows"
+            raise ConfigError(f"{next(iter(wrong.values()))}{where}")
+        return replace(self, rows=tuple(mapped))
 
 
 def _check_names(study: Study) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -13,30 +12,6 @@ from gcpsl.studies.tasks import Task
 from gcpsl.summary_view import duration
 
 PLAIN_S = 60.0
-
-
-class StudyDisplay(Protocol):
-    def started(self, total: int, reused: int, jobs: int) -> None: ...
-
-    def run_started(self, task: Task, epochs: int) -> None: ...
-
-    def run_finished(
-        self, task: Task, accuracy: float | None, seconds: float, left: int, left_s: float | None
-    ) -> None: ...
-
-    def run_failed(self, task: Task, message: str, left: int) -> None: ...
-
-    def run_stopped(self, task: Task, epochs: int) -> None: ...
-
-    def run_elsewhere(self, task: Task) -> None: ...
-
-    def run_elsewhere_finished(self, task: Task) -> None: ...
-
-    def progress(self, active: Sequence[tuple[Task, int]], left: int, pace: Pace) -> None: ...
-
-    def stopping(self, active: int, *, again: bool) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Pace:
@@ -145,7 +120,7 @@ class StudyLive(StudyLines):
         self._bar.stop()
 
 
-def make_study_display(console: Console) -> StudyDisplay:
+def make_study_display(console: Console) -> StudyLines:
     return StudyLive(console) if console.is_terminal else StudyLines(console)
 
 

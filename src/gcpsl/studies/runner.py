@@ -20,7 +20,7 @@ from types import FrameType
 from gcpsl.launch import INTERRUPTED
 from gcpsl.runs import RunFolder
 from gcpsl.studies import worker
-from gcpsl.studies.progress import Pace, StudyDisplay
+from gcpsl.studies.progress import Pace, StudyLines
 from gcpsl.studies.tasks import Standing, Task, failure_of, is_claimed, standings
 from gcpsl.studies.worker import ELSEWHERE, Place
 
@@ -60,7 +60,7 @@ class _Active:
 class Runner:
     """One `gcpsl study run`."""
 
-    def __init__(self, root: Path, places: Sequence[Place], display: StudyDisplay) -> None:
+    def __init__(self, root: Path, places: Sequence[Place], display: StudyLines) -> None:
         self._root, self._places, self._display = root, places, display
         self._free = list(reversed(range(len(places))))
         self._pending: deque[Task] = deque()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gcpsl.config import Config, override
-from gcpsl.studies.base import Row, Study
+from gcpsl.studies.base import Study
 from gcpsl.studies.matching import Found, best_of, find_runs, run_key
 
 LOGS = "study-logs"
@@ -77,11 +77,11 @@ def study_root(study: Study) -> Path:
     return study.rows[0].config.run.root
 
 
-def tasks(study: Study, rows: Sequence[Row], seeds: Sequence[int]) -> tuple[Task, ...]:
-    """Every run that these rows need, each once: the first seed of all rows first."""
+def tasks(study: Study, seeds: Sequence[int]) -> tuple[Task, ...]:
+    """Every run that a study needs, each once: the first seed of all rows first."""
     needed: dict[str, Task] = {}
     for seed in seeds:
-        for row in rows:
+        for row in study.rows:
             config = row.seeded(seed)
             key = run_key(config)
             if key in needed:

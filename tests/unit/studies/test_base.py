@@ -82,8 +82,15 @@ def test_overrides_go_to_every_row_and_names_and_seeds_do_not() -> None:
         study().changed("seed=3")
     with pytest.raises(ConfigError, match="names its runs itself"):
         study().changed("run.name=x")
-    with pytest.raises(ConfigError, match=r"did you mean 'train\.epochs'"):
+    with pytest.raises(ConfigError, match=r"^unknown setting 'train.epoch': did you mean 'train\.epochs'\?$"):
         study().changed("train.epoch=2")
+
+
+def test_an_override_that_only_some_rows_refuse_names_them() -> None:
+    two = study(Row("a", DEFAULT), Row("b", configs.override(DEFAULT, "schedule.workloads=1")))
+    with pytest.raises(ConfigError, match=r"runtime\.slots = 2 is more than .*; so it is in b: choose other rows"):
+        two.changed("runtime.slots=2")
+    assert two.only(["a"]).changed("runtime.slots=2").rows[0].config.runtime.slots == 2
 
 
 @pytest.mark.parametrize(
@@ -190,7 +197,7 @@ def test_a_run_serves_every_study_that_has_its_row_whatever_its_seed() -> None:
 
 def test_what_a_study_needs_comes_seed_by_seed_and_each_run_once() -> None:
     one = study(Row("a", DEFAULT), Row("b", configs.override(DEFAULT, "train.epochs=2")), Row("c", DEFAULT))
-    needed = tasks(one, one.rows, [0, 1])
+    needed = tasks(one, [0, 1])
     assert [(task.rows, task.seed) for task in needed] == [
         (rows, seed) for seed in (0, 1) for rows in (("a", "c"), ("b",))
     ]
