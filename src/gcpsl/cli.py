@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from gcpsl import __version__, cli_study
-from gcpsl.errors import ConfigError, GcpslError
+from gcpsl.errors import INTERRUPTED, ConfigError, GcpslError
 
 app = typer.Typer(
     name="gcpsl",
@@ -230,8 +230,6 @@ def _print_json(value: object) -> None:
 
 
 def _end(finished: bool) -> None:
-    from gcpsl.launch import INTERRUPTED
-
     if not finished:
         raise typer.Exit(INTERRUPTED)
 

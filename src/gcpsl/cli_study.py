@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gcpsl.errors import ConfigError, RunError
+from gcpsl.errors import INTERRUPTED, ConfigError, RunError
 
 if TYPE_CHECKING:
     from gcpsl.studies import Study
@@ -69,12 +69,12 @@ def study_run(
     if not todo:
         typer.echo(f"All {len(found)} runs have finished already.")
         return
-    from gcpsl import environment
+    from gcpsl import devices
     from gcpsl.studies.places import places
     from gcpsl.studies.progress import make_study_display
     from gcpsl.studies.runner import Runner
 
-    gpus, cores = environment.gpus(), environment.cores()
+    gpus, cores = devices.gpus(), devices.cores()
     at_once = places(todo, timed=asked.timed, jobs=jobs, gpus=gpus, cores=cores)
     _end(Runner(study_root(asked), at_once, make_study_display(PatientConsole())).run(found))
 
@@ -127,8 +127,6 @@ def _numbers(text: str) -> list[int]:
 
 def _end(outcome: Outcome) -> None:
     """Say what is left, and exit as it went."""
-    from gcpsl.launch import INTERRUPTED
-
     done = outcome.reused + outcome.trained
     if outcome.stopped:
         typer.echo(f"Stopped; {outcome.left} runs are left. The same command goes on.")

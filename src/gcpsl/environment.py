@@ -63,14 +63,3 @@ def _cpu() -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-
-
-def gpus() -> int:
-    """How many this process may use."""
-    return torch.cuda.device_count()
-
-
-def cores() -> int:
-    """How many this process may use."""
-    allowed = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed else os.cpu_count() or 1

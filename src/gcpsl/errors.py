@@ -8,6 +8,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+INTERRUPTED = 130  # the exit code of what Ctrl-C or SIGTERM has stopped
+
 
 class GcpslError(Exception):
     """The base of everything a user can cause; never raised itself."""

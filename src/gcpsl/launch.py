@@ -11,12 +11,11 @@ from pathlib import Path
 
 from gcpsl import environment
 from gcpsl.config import Config, override
-from gcpsl.errors import ConfigError, DataError, RunError
+from gcpsl.errors import INTERRUPTED, ConfigError, DataError, RunError
 from gcpsl.ranks import Ranks
 from gcpsl.runs import RunFolder, list_runs
 
 START = "the start of the run"
-INTERRUPTED = 130
 SAID_WHY = (ConfigError.exit_code, DataError.exit_code, RunError.exit_code, INTERRUPTED)  # starting again won't help
 
 

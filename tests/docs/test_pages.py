@@ -27,6 +27,7 @@ from typer.testing import CliRunner
 from gcpsl import cli
 from gcpsl import config as configs
 from gcpsl.errors import GcpslError
+from gcpsl.studies.own import find_study
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -167,7 +168,8 @@ def test_toml_blocks_are_valid_configs(page: Path, tmp_path: Path) -> None:
     for block in blocks(page):
         if block.language == "toml":
             (tmp_path / "shown.toml").write_text(block.text)
-            configs.load(tmp_path / "shown.toml")
+            is_study = re.search(r"^\[(axes|rows)", block.text, re.M)
+            (find_study if is_study else configs.load)(str(tmp_path / "shown.toml"))
 
 
 @each_page

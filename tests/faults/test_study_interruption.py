@@ -41,7 +41,8 @@ def ended(process: subprocess.Popen[str]) -> str:
     return process.communicate(timeout=120)[0]
 
 
-def test_stopped_and_killed_a_study_goes_on_to_the_same_models(tmp_path: Path) -> None:
+def test_stopped_or_killed_a_study_goes_on_to_the_same_models(tmp_path: Path) -> None:
+    """Four starts: stopped by Ctrl-C, killed, its run killed, and at last left alone."""
     (tmp_path / "grid.toml").write_text(GRID)
     stopped = study(tmp_path)
     wait_for(lambda: epochs(tmp_path) > 3)
@@ -50,32 +51,27 @@ def test_stopped_and_killed_a_study_goes_on_to_the_same_models(tmp_path: Path) -
     assert stopped.returncode == 130, output
     assert "a seed 0: stopped in epoch" in output
     assert output.endswith("Stopped; 2 runs are left. The same command goes on.\n")
+
     before = epochs(tmp_path)
     killed = study(tmp_path)
     wait_for(lambda: epochs(tmp_path) > before + 3)
     killed.kill()
     assert re.search(r"a seed 0: goes on after epoch \d+/24", ended(killed))
     (log,) = tmp_path.glob("runs/study-logs/*.log")
-    wait_for(lambda: not is_claimed(log))
-    output = ended(study(tmp_path))
-    assert output.endswith("All 2 runs have finished.\n"), output
+    wait_for(lambda: not is_claimed(log))  # its run stops by itself
+
+    before = epochs(tmp_path)
+    run_killed = study(tmp_path)
+    wait_for(lambda: epochs(tmp_path) > before)
+    os.kill(int(re.findall(r"^== begun .* process (\d+)$", log.read_text(), re.M)[-1]), signal.SIGKILL)
+    output = ended(run_killed)
+    assert run_killed.returncode == 4, output
+    assert "a seed 0: FAILED: its process was ended by SIGKILL" in output
+    assert "b seed 0: finished" in output
+
+    assert ended(study(tmp_path)).endswith("All 2 runs have finished.\n")
     (path,) = tmp_path.glob("runs/a-seed-0-*")
     words = [word.replace(" ", "") for word in SETTINGS.splitlines()]
     whole = gcpsl.train(None, *words, f"run.root={tmp_path / 'whole'}", "runtime.threads=1").path
     mine, other = (load_file(folder / "model.safetensors") for folder in (path, whole))
     assert all(torch.equal(mine[name], other[name]) for name in other)
-
-
-def test_a_run_whose_process_is_killed_is_reported_and_the_next_one_starts(tmp_path: Path) -> None:
-    (tmp_path / "grid.toml").write_text(GRID.replace("epochs = 24", "epochs = 12"))
-    running = study(tmp_path)
-    wait_for(lambda: epochs(tmp_path) > 2)
-    (log,) = tmp_path.glob("runs/study-logs/*.log")
-    begun = re.search(r"^== begun .* process (\d+)$", log.read_text(), re.M)
-    assert begun is not None
-    os.kill(int(begun[1]), signal.SIGKILL)
-    output = ended(running)
-    assert running.returncode == 4, output
-    assert "a seed 0: FAILED: its process was ended by SIGKILL" in output
-    assert "b seed 0: finished" in output
-    assert ended(study(tmp_path)).endswith("All 2 runs have finished.\n")

@@ -26,6 +26,7 @@ LAYERS = (
         "identity",
         "summary_view",
         "display",
+        "devices",
         "environment",
         "launch",
         "signals",
@@ -144,6 +145,7 @@ OWN_ERRORS = {
 # what is raised to be caught by ourselves, or ends the program as it should
 OTHER_RAISES = {
     ("cli.py", "typer.Exit"),
+    ("cli_study.py", "typer.Exit"),
     ("config.py", "PydanticCustomError"),
     ("data/cifar.py", "pickle.UnpicklingError"),
     ("data/download.py", "_BrokenError"),

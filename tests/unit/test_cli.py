@@ -152,7 +152,10 @@ def test_the_program_prints_the_message_without_a_traceback(tmp_path: Path) -> N
     assert message == "gcpsl: seed = -1: must be at least 0\n"
 
 
-@pytest.mark.parametrize("words", [["--help"], ["plan"], ["plan", "paper-simulator", "--help"], ["data", "show"]])
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["plan"], ["plan", "paper-simulator", "--help"], ["data", "show"], ["study", "status", "fusion"]],
+)
 def test_help_and_plans_import_neither_torch_nor_sklearn(words: list[str], tmp_path: Path) -> None:
     watch = (
         "import sys; from gcpsl.cli import app; app(sys.argv[1:], standalone_mode=False); "

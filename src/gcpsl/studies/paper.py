@@ -31,7 +31,7 @@ SMOKE_FUSION_ROUNDS = 5
 def cluster_count() -> Study:
     return Study(
         name="cluster-count",
-        about="What more clusters and better-informed assignments give, at B = 64 on 50,000 samples",
+        about="More clusters, better-informed assignments; B = 64, 50,000 samples",
         headings=CLUSTERED,
         rows=(
             _gpsl(64),
@@ -48,7 +48,7 @@ def cluster_count() -> Study:
 def batch_128() -> Study:
     return Study(
         name="batch-128",
-        about="What clusters give where a batch reaches more of the clients, at B = 128",
+        about="The same where a batch reaches more of the clients, at B = 128",
         headings=CLUSTERED,
         rows=(_gpsl(128), _gcpsl("label-aware", 4, "schedule.batch_size=128")),
         measures=("accuracy", "r85", "r88", "inactivity"),
@@ -81,7 +81,7 @@ def real_execution() -> Study:
     ]
     return Study(
         name="real-execution",
-        about="Wall-clock time to 85% validation accuracy of the nine regimes, on 45,000 samples",
+        about="Minutes to 85% validation accuracy in nine regimes, 45,000 samples",
         headings=("Method",),
         rows=tuple(
             Row(name, configs.load("paper-real", settings), label, group=group) for name, label, group, settings in rows
@@ -123,7 +123,7 @@ def fusion() -> Study:
 def payload() -> Study:
     return Study(
         name="payload",
-        about="Logical bytes per phase and to a target; the runs are those of cluster-count",
+        about="Logical bytes per phase and to a target, of runs of cluster-count",
         headings=("Method", "Clustering", "N"),
         rows=(
             replace(_gpsl(64), cells=("GPSL", "--", "--")),
@@ -138,7 +138,7 @@ def capacity() -> Study:
     """Larger batches at learning rate 0.04 beside moderate ones, and the memory that they take."""
     return Study(
         name="capacity",
-        about="One workload with a larger batch instead of clusters, and its peak memory",
+        about="A larger batch in one workload instead of clusters, and its memory",
         headings=("Method", "Assignment", "N", "B"),
         rows=tuple(
             replace(row, cells=(*row.cells, str(row.config.schedule.batch_size)))
@@ -195,7 +195,7 @@ def smoke(config: Config) -> Config:
         f"schedule.batch_size={schedule.batch_size // SMOKE_SCALE}",
         *([f"schedule.synchronise={SMOKE_FUSION_ROUNDS}"] if isinstance(schedule.synchronise, int) else []),
         f"optimizer.lr={optimizer.lr * SMOKE_SCALE}",
-        "train.epochs=3",
+        "train.epochs=2",
     )
 
 

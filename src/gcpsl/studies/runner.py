@@ -17,7 +17,7 @@ from multiprocessing import connection, process
 from pathlib import Path
 from types import FrameType
 
-from gcpsl.launch import INTERRUPTED
+from gcpsl.errors import INTERRUPTED
 from gcpsl.runs import RunFolder
 from gcpsl.studies import worker
 from gcpsl.studies.progress import Pace, StudyLines

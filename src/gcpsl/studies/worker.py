@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gcpsl.config import to_toml
-from gcpsl.errors import GcpslError
-from gcpsl.launch import INTERRUPTED, start_slots
+from gcpsl.errors import INTERRUPTED, GcpslError
 from gcpsl.studies.matching import best_of, find_runs
 from gcpsl.studies.tasks import BEGUN, FAILED, Task, claimed
 
@@ -89,14 +88,14 @@ def _continue_or_begin(task: Task, root: Path, threads: int) -> int:
     file = task.log.with_suffix(".toml")
     words = ["runs", "resume", str(run.folder.path), *moved] if run else ["train", str(file)]
     if (task.config.runtime.slots or 1) > 1:
+        from gcpsl.launch import start_slots
+
         file.write_text(to_toml(task.config))
         start_slots(task.config, words)
-    import torch
-
-    from gcpsl import api
+    from gcpsl import api, devices
     from gcpsl.display import PatientConsole, make_display
 
-    torch.set_num_threads(threads)
+    devices.use_threads(threads)
     display = make_display(PatientConsole(), as_json=False)
     if run is None:
         return 0 if api.train(task.config, display=display).finished else INTERRUPTED

@@ -266,7 +266,7 @@ def test_smoke_variants_keep_the_axes_and_are_small() -> None:
         assert small.seeds == (0,)
         for row, original in zip(small.rows, study.rows, strict=True):
             config = row.config
-            assert (config.data.name, config.model.name, config.train.epochs) == ("digits", "mlp", 3)
+            assert (config.data.name, config.model.name, config.train.epochs) == ("digits", "mlp", 2)
             for axis in ("workloads", "draw", "assignment", "execution"):
                 assert getattr(config.schedule, axis) == getattr(original.config.schedule, axis)
             assert 4 * config.schedule.batch_size == original.config.schedule.batch_size
