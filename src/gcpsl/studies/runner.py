@@ -74,7 +74,7 @@ class Runner:
         """Until every run has finished, failed, or been stopped by Ctrl-C."""
         todo = [one for one in asked if one.status != "finished"]
         self._outcome.reused = len(asked) - len(todo)
-        self._pace = Pace(sum(one.task.config.train.epochs - one.epochs for one in todo))
+        self._pace = Pace(sum(one.epochs_left for one in todo if one.status != "running"))
         self._folders = {one.task.key: one.run.folder.path for one in todo if one.run}
         self._pending.extend(one.task for one in todo if one.status != "running")
         self._elsewhere = [one.task for one in todo if one.status == "running"]
@@ -107,17 +107,25 @@ class Runner:
 
     def _start(self, task: Task) -> None:
         if is_claimed(task.log):
-            self._elsewhere.append(task)
-            self._display.run_elsewhere(task)
+            self._leave(task, _epochs_logged(self._folder(task)))
             return
         place = self._free.pop()
         child = worker.start(task, self._root, self._places[place])
-        folder = self._folders.get(task.key, task.path)
+        folder = self._folder(task)
         epochs = _epochs_logged(folder)
         self._active.append(_Active(task, child, place, folder, time.monotonic(), epochs))
         self._display.run_started(task, epochs)
         if self._signals:
             self._pass_on()
+
+    def _folder(self, task: Task) -> Path:
+        return self._folders.get(task.key, task.path)
+
+    def _leave(self, task: Task, epochs: int) -> None:
+        """To the process that trains it already."""
+        self._elsewhere.append(task)
+        self._pace.drop(task.config.train.epochs - epochs)
+        self._display.run_elsewhere(task)
 
     def _count_epochs(self, active: _Active) -> None:
         epochs = _epochs_logged(active.folder)
@@ -131,8 +139,7 @@ class Runner:
         if code == 0:
             self._finished(active)
         elif code == ELSEWHERE:
-            self._elsewhere.append(active.task)
-            self._display.run_elsewhere(active.task)
+            self._leave(active.task, active.epochs)
         elif self._signals:
             self._pending.appendleft(active.task)
             self._display.run_stopped(active.task, active.epochs)
@@ -169,9 +176,9 @@ class Runner:
                 self._folders[one.task.key] = one.run.folder.path
             if one.status == "finished":
                 self._outcome.reused += 1
-                self._pace.drop(one.task.config.train.epochs)
                 self._display.run_elsewhere_finished(one.task)
             elif one.status != "running":
+                self._pace.drop(-one.epochs_left)
                 self._pending.append(one.task)
 
     @contextmanager

@@ -97,8 +97,7 @@ def left_s(found: Sequence[Standing]) -> float | None:
     if not taken:
         return None
     epoch_s: float = sum(seconds for seconds, _ in taken) / max(sum(epochs for _, epochs in taken), 1)
-    epochs_left = sum(one.task.config.train.epochs - one.epochs for one in found if one.status != "finished")
-    return epoch_s * epochs_left
+    return epoch_s * sum(one.epochs_left for one in found if one.status != "finished")
 
 
 def _counts(found: Sequence[Standing]) -> dict[str, int]:

@@ -71,6 +71,10 @@ class Standing:
     def epochs(self) -> int:
         return 0 if self.run is None else self.run.epochs
 
+    @property
+    def epochs_left(self) -> int:
+        return self.task.config.train.epochs - self.epochs
+
 
 def study_root(study: Study) -> Path:
     """Where its runs go and are looked for."""

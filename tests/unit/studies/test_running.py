@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import gcpsl
@@ -19,7 +20,10 @@ from gcpsl.errors import GcpslError
 from gcpsl.studies import paper_studies, run_key, runner
 from gcpsl.studies.own import find_study
 from gcpsl.studies.places import places
-from gcpsl.studies.tasks import claimed, tasks
+from gcpsl.studies.progress import StudyLines
+from gcpsl.studies.runner import Runner
+from gcpsl.studies.tasks import claimed, standings, study_root, tasks
+from gcpsl.studies.worker import Place
 
 GRID = """
 seeds = [0, 1]
@@ -118,6 +122,15 @@ def test_a_run_of_another_process_is_waited_for_and_taken_over_if_that_one_dies(
     lines = result.output.splitlines()
     assert lines.index("one seed 0: started") < lines.index("two seed 0: started")
     assert lines[-1] == "All 2 runs have finished."
+
+
+def test_where_processes_are_not_forked_a_run_is_the_same(study: Words) -> None:
+    """As it is on machines with a GPU."""
+    grid = find_study("grid.toml").only(["two"])
+    found, _ = standings(tasks(grid, [0]), study_root(grid))
+    outcome = Runner(study_root(grid), [Place(forked=False)], StudyLines(Console(quiet=True))).run(found)
+    assert (outcome.trained, outcome.failures, outcome.left) == (1, [], 0)
+    assert state(study, "--rows", "two", "--seeds", "0")["counts"]["finished"] == 1
 
 
 def _hold(log: Path, alive: threading.Event) -> None:
