@@ -98,6 +98,10 @@ class Observer(Protocol):
 
     def rounds_done(self, loss: float, rounds: int) -> None: ...
 
+    def stop_asked(self) -> bool:
+        """Whether this rank is to stop. Where ranks take every round together, all do after the round that follows."""
+        ...
+
     def at_barrier(self, place: str) -> None:
         """All rounds up to a barrier are done here; returns once they are on every rank."""
         ...

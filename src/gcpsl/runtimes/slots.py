@@ -7,6 +7,7 @@ through the store that the processes met by, so that whoever doesn't can be name
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import socket
 import sys
@@ -26,7 +27,7 @@ from gcpsl import fusion
 from gcpsl.errors import ConfigError, RanksError
 from gcpsl.ranks import Meeting, own_workloads
 
-NAP_S_MAX, LOOK_S, LINGER_S = 0.005, 0.5, 2.0
+LOOK_S, LINGER_S = 0.5, 2.0
 SILENT = "."  # a store holds no empty values
 
 
@@ -65,9 +66,12 @@ def take_own_gpu() -> torch.device:
 
 
 def _exchange(sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]) -> None:
-    """Send each tensor to a rank, and receive into others. Between two ranks they pair up in order."""
-    operations = [dist.P2POp(dist.isend, tensor, rank) for rank, tensor in sends if len(tensor)]
-    operations += [dist.P2POp(dist.irecv, tensor, rank) for rank, tensor in receives if len(tensor)]
+    """Send each tensor to a rank, and receive into others. Between two ranks they pair up in order.
+
+    Receives come first: Gloo fills a link in both directions only where the other side waits already.
+    """
+    operations = [dist.P2POp(dist.irecv, tensor, rank) for rank, tensor in receives if len(tensor)]
+    operations += [dist.P2POp(dist.isend, tensor, rank) for rank, tensor in sends if len(tensor)]
     for work in dist.batch_isend_irecv(operations) if operations else []:
         work.wait()
 
@@ -122,22 +126,34 @@ class Slots:
             ) from None
 
     def _words(self, number: int, word: str, started: float) -> list[str | None]:
-        """What each rank says when it comes to this meeting; None of those who haven't come in time."""
-        keys = [f"{number}/{rank}" for rank in range(self.size)]
+        """What each rank says when it comes to this meeting; None of those who haven't come in time.
+
+        The last to come gathers the words, so that the store answers each rank once, however many there are.
+        """
+        keys, gathered = [f"{number}/{rank}" for rank in range(self.size)], f"{number}/all"
         self._store.set(keys[self.rank], word or SILENT)
-        looked = started
-        while not self._store.check(keys):
-            waited = time.monotonic() - started
-            if waited > self._timeout_s:
+        if self._store.add(f"{number}/count", 1) == self.size:
+            self._store.set(gathered, json.dumps([value.decode() for value in self._store.multi_get(keys)]))
+        while not self._is_there(gathered, self._timeout_s - (time.monotonic() - started)):
+            if time.monotonic() - started >= self._timeout_s:
                 return [SILENT if self._store.check([key]) else None for key in keys]
-            if time.monotonic() - looked > LOOK_S:
-                self._look_for_the_dead(keys)
-                looked = time.monotonic()
-            time.sleep(min(NAP_S_MAX, waited / 50))
-        words = [value.decode() for value in self._store.multi_get(keys)]
-        if number >= 2:
-            self._store.delete_key(f"{number - 2}/{self.rank}")  # read by all, as they came to the one after it
+            self._look_for_the_dead(keys)
+        words = json.loads(self._store.get(gathered))
+        self._forget(number - 2)  # whose words all have read, as they came to the one after it
         return ["" if said == SILENT else said for said in words]
+
+    def _is_there(self, key: str, within_s: float) -> bool:
+        """Whether the store has it, now or soon."""
+        try:
+            self._store.wait([key], timedelta(seconds=max(0.001, min(LOOK_S, within_s))))
+        except dist.DistStoreError:
+            return False
+        return True
+
+    def _forget(self, number: int) -> None:
+        own = [str(self.rank), *(["count", "all"] if self.rank == 0 else [])]
+        for name in own if number >= 0 else []:
+            self._store.delete_key(f"{number}/{name}")
 
     def _on_this_host(self) -> dict[int, int]:
         """The other ranks' processes that this one can see."""
