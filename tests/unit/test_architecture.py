@@ -154,6 +154,8 @@ OTHER_RAISES = {
     ("data/download.py", "_FetchError"),
     ("kernels/layers.py", "NotStackable"),
     ("runs.py", "ValueError"),
+    ("runtimes/eager.py", "Interrupted"),
+    ("runtimes/graphed.py", "Interrupted"),
     ("training.py", "Interrupted"),
 }
 

@@ -145,13 +145,12 @@ class EagerRuntime:
                 self._account(progress, n, loss, time.perf_counter() - started)
                 total += loss
             started = time.perf_counter()
-            sizes = {n: round_plan.size for n, round_plan in rounds.items()}
-            stop = self._average_gradients(sizes, stop=observer.stop_asked())
+            stop = self._average_gradients(schedule.round_weights(t), stop=observer.stop_asked())
             for workload in self.workloads:
                 workload.update(lr)
             progress.local_s += time.perf_counter() - started
             if rounds:
-                observer.rounds_done(total / sum(sizes.values()), len(rounds))
+                observer.rounds_done(total / sum(plan.size for plan in rounds.values()), len(rounds))
             if stop:
                 raise Interrupted
 
@@ -176,23 +175,18 @@ class EagerRuntime:
         progress.busy_s[n] += seconds
         progress.local_s += seconds
 
-    def _average_gradients(self, sizes: Mapping[int, int], *, stop: bool) -> bool:
-        """Give every workload of every rank the mean gradient, weighted by batch size; `sizes` are this rank's.
+    def _average_gradients(self, weights: Sequence[float], *, stop: bool) -> bool:
+        """Give every workload of every rank the weighted mean gradient.
 
-        Returns whether any rank of several is to stop.
+        Returns whether a rank that took this round is to stop, so that all do, where there are several.
         """
-        mine = torch.zeros(len(self._weights) + 1, dtype=torch.float64)
-        mine[-1] = stop and self._ranks.size > 1
-        for n, size in sizes.items():
-            mine[self._numbers[n]] = size
-        *everyones, stops = self._ranks.total(mine).tolist()
-        gradients = [tuple(s.gradients for s in workload.segments()) for workload in self.workloads]
-        mean = [torch.empty_like(buffer) for buffer in gradients[0]]
-        whole = sum(everyones)
-        self._ranks.fuse(gradients, [size / whole for size in everyones], mean)
-        for own in gradients:
-            _copy(mean, own)
-        return bool(stops)
+        asked = torch.full((1,), float(stop and self._ranks.size > 1), device=self.device)
+        told = [(*(s.gradients for s in workload.segments()), asked) for workload in self.workloads]
+        mean = [torch.empty_like(buffer) for buffer in told[0]]
+        self._ranks.fuse(told, weights, mean)
+        for *gradients, _ in told:
+            _copy(mean[:-1], gradients)
+        return self._ranks.size > 1 and bool(mean[-1] > 0)
 
     def _replicas(self) -> list[tuple[Tensor, ...]]:
         """Each workload's buffers, the client segment's and then the server segment's."""

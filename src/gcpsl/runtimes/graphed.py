@@ -201,8 +201,7 @@ class GraphedRuntime(EagerRuntime):
                 self._graphs.replay((group[0].first, self._config.schedule.batch_size))
             elif turns:
                 self._replay_gradients(group, schedule, turns)
-            sizes = {n: int(schedule.plans[n].sizes[t]) for n in turns}
-            stop = self._average_gradients(sizes, stop=observer.stop_asked())
+            stop = self._average_gradients(schedule.round_weights(t), stop=observer.stop_asked())
             self._graphs.replay(JOINT_UPDATE)
             losses = self._lanes.losses()
             if turns:
