@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 SETTINGS = [
-    "model.name=mlp", "partition.clients=24", "train.epochs=3", "run.name=run", "runtime.timeout_s=30",
+    "model.name=mlp", "partition.clients=24", "train.epochs=8", "run.name=run", "runtime.timeout_s=30",
     "schedule.draw=all", "schedule.synchronise=step",
 ]  # fmt: skip
 
@@ -32,6 +32,8 @@ def test_ranks_in_lockstep_stop_within_an_epoch_and_go_on_in_one_process(tmp_pat
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     epochs = (run / "epochs.jsonl").read_text().splitlines() if (run / "epochs.jsonl").exists() else []
-    assert len(epochs) < 3
-    subprocess.run([*gcpsl, "runs", "resume", "run"], cwd=stopped, env=environment, check=True, capture_output=True)
+    assert len(epochs) < 8
+    resume = [*gcpsl, "runs", "resume", "run"]
+    resumed = subprocess.run(resume, cwd=stopped, env=environment, capture_output=True, text=True, check=False)
+    assert resumed.returncode == 0, resumed.stderr
     assert (run / "model.safetensors").read_bytes() == (calm / "runs" / "run" / "model.safetensors").read_bytes()
