@@ -41,4 +41,5 @@ def report(
         return
     for line in made.left_out:
         typer.echo(f"left out: {line}")
-    typer.echo(f"{len(made.tables)} tables and {len(made.figures)} figures of {made.runs} runs: {made.page}")
+    count = f"{made.runs} run{'s' if made.runs > 1 else ''}"
+    typer.echo(f"{len(made.tables)} tables and {len(made.figures)} figures of {count}: {made.page}")

@@ -48,11 +48,11 @@ class Figure:
 
 @dataclass(frozen=True)
 class Missing:
-    """A figure that can't be drawn, and what it needs."""
+    """A figure that can't be drawn, and why, or what it needs."""
 
     name: str
     title: str
-    needs: str
+    why: str
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def drift(section: Section) -> Figure | Missing:
     name, title = f"drift-{section.study.name}", f"Replica drift in {section.study.name}"
     fused = [i for i, line in enumerate(section.lines) if any(record.drift for record in line.group.runs[0].records)]
     if not fused:
-        return Missing(name, title, "runs with several workloads that are fused")
+        return Missing(name, title, "needs runs with several workloads that are fused")
     caption = (
         "How far the replicas had moved apart when they were fused at an epoch's end: the weighted root mean square "
         "distance from their mean, relative to its norm. Lines are means over the seeds, bands one standard deviation."

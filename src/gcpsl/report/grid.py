@@ -13,6 +13,8 @@ class Column:
     heading: str
     number: bool = False
     """Numbers stand on the right."""
+    long: bool = False
+    """Its text may be broken into lines."""
 
 
 @dataclass(frozen=True)

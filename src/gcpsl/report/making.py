@@ -12,18 +12,20 @@ from gcpsl.report.canvas import Figure, Missing, Picture, picture
 from gcpsl.report.collect import Collected, collect
 from gcpsl.report.comparisons import comparisons
 from gcpsl.report.curves import accuracy_against_all, drift
-from gcpsl.report.folder import write
+from gcpsl.report.folder import PAGE, prepare, write
 from gcpsl.report.grid import Sheet
 from gcpsl.report.maps import maps
 from gcpsl.report.overview import overview
 from gcpsl.report.page import Chapter, Page, html
 from gcpsl.report.paper_figures import paper_figures
 from gcpsl.report.provenance import provenance
-from gcpsl.report.sections import Section, sections
+from gcpsl.report.sections import OTHERS, Section, sections
 from gcpsl.report.sheets import files
 from gcpsl.report.tables import table
 from gcpsl.studies import Study, paper_studies
 from gcpsl.studies.own import find_study
+
+RESERVED = (OTHERS, "runs", "comparisons")
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,10 @@ class Made:
 
 def make_report(asked: Asked, folder: Path) -> Made:
     """Writes tables, figures and the page. Without matplotlib the figures are left out, and that is said."""
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"'{folder}' is a file; name a folder for the report with -o")
-    studies = tuple(_study(name, asked) for name in asked.studies) or _paper_studies(asked)
+    studies = _studies(asked)
     runs = collect(asked.runs)
-    # what the paper prints is of its own settings, and a smoke variant's are others
-    parts = sections(studies, runs, compared=not asked.smoke)
+    prepare(folder)
+    parts = sections(studies, runs, compared=_printed(asked))
     sheets = {part.study.name: table(part) for part in parts}
     said, origins = comparisons(parts), provenance(runs.groups, parts)
     pictures, undrawn = _pictures(parts, asked)
@@ -64,7 +64,7 @@ def make_report(asked: Asked, folder: Path) -> Made:
     page = Page(_title(asked), _chapters(parts, sheets, said, pictures), origins, left_out, asked.settings)
     _write(folder, made, pictures, html(page), runs)
     return Made(
-        folder / "index.html",
+        folder / PAGE,
         sum(len(group.runs) for group in runs.groups),
         tuple(sheet.name for sheet in made),
         tuple(one.figure.name for one in pictures),
@@ -72,12 +72,20 @@ def make_report(asked: Asked, folder: Path) -> Made:
     )
 
 
-def _study(name: str, asked: Asked) -> Study:
-    return find_study(name, smoke=asked.smoke).changed(*asked.settings)
+def _studies(asked: Asked) -> tuple[Study, ...]:
+    sources = asked.studies or tuple(study.name for study in paper_studies())
+    studies = tuple(find_study(source, smoke=asked.smoke).changed(*asked.settings) for source in sources)
+    names = [*RESERVED, *(study.name for study in studies)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise ConfigError(f"--study: two tables would be called '{twice}'; rename the study's file, or name it once")
+    return studies
 
 
-def _paper_studies(asked: Asked) -> tuple[Study, ...]:
-    return tuple(_study(study.name, asked) for study in paper_studies())
+def _printed(asked: Asked) -> frozenset[str]:
+    """The studies beside which the paper's values stand: they are of its own settings, not of a smoke variant's."""
+    own = {study.name for study in paper_studies()}
+    return frozenset() if asked.smoke else frozenset(own & set(asked.studies) if asked.studies else own)
 
 
 def _title(asked: Asked) -> str:
@@ -93,7 +101,7 @@ def _pictures(parts: Sequence[Section], asked: Asked) -> tuple[tuple[Picture, ..
     moved = [setting for setting in asked.settings if setting.partition("=")[0].strip() in fleet.MOVABLE]
     wanted = [overview(), *(_papers(parts, asked)), *_of_sections(parts), *maps(parts, moved)]
     drawn = tuple(picture(figure) for figure in wanted if isinstance(figure, Figure))
-    undrawn = (f"figure '{one.title}' ({one.name}): needs {one.needs}" for one in wanted if isinstance(one, Missing))
+    undrawn = (f"figure '{one.title}' ({one.name}): {one.why}" for one in wanted if isinstance(one, Missing))
     return drawn, tuple(undrawn)
 
 
@@ -143,5 +151,5 @@ def _write(folder: Path, made: Sequence[Sheet], pictures: Sequence[Picture], pag
     }
     for one in pictures:
         content |= {f"figures/{one.figure.name}.png": one.png, f"figures/{one.figure.name}.svg": one.svg.encode()}
-    content["index.html"] = page.encode()
+    content[PAGE] = page.encode()
     write(folder, content, {"program": "gcpsl report", "left_out": list(runs.left_out)})

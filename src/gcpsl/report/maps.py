@@ -31,14 +31,19 @@ def maps(sections: Iterable[Section], moved: Sequence[str]) -> list[Figure | Mis
     picked = _picked(list(sections))
     found = [(line, drawn(line.group.runs[0], moved)) for line in picked]
     seen = _different([(line, one) for line, one in found if isinstance(one, Drawn)])
-    why = next((str(one) for _, one in found if not isinstance(one, Drawn)), "a run")
     clustered = [(line, one) for line, one in seen if one.assignment is not None]
     takes_part, composition = ("participation-map", "Who took part when"), ("composition", "Who holds which class")
+    undrawn = [
+        Missing("maps", f"Clients of {_titled(line)}", f"needs the run's own data; {one}")
+        for line, one in found
+        if isinstance(one, str)
+    ]
     return [
-        _participation(*takes_part, seen) if seen else Missing(*takes_part, f"the data's labels ({why})"),
+        _participation(*takes_part, seen) if seen else Missing(*takes_part, "no row's clients can be drawn"),
         _composition(*composition, clustered)
         if clustered
-        else Missing(*composition, "runs with clusters" if seen else f"the data's labels ({why})"),
+        else Missing(*composition, "no row with clusters can be drawn"),
+        *undrawn,
     ]
 
 
@@ -69,7 +74,7 @@ def _participation_of(group: Group) -> float:
 def _participation(name: str, title: str, seen: Sequence[tuple[Line, Drawn]]) -> Figure:
     panels = [
         Panel(
-            f"{line.row.title}: {100 * _participation_of(line.group):.0f}% supply data", partial(_draw_rounds, one=one)
+            f"{_titled(line)}: {100 * _participation_of(line.group):.0f}% supply data", partial(_draw_rounds, one=one)
         )
         for line, one in seen
     ]
@@ -82,6 +87,12 @@ def _participation(name: str, title: str, seen: Sequence[tuple[Line, Drawn]]) ->
         tuple(panels),
         legend=False,
     )
+
+
+def _titled(line: Line) -> str:
+    """With the batch size, as rows of several studies stand side by side."""
+    title = line.row.title
+    return title if "B = " in title else f"{title}, B = {line.row.config.schedule.batch_size}"
 
 
 def _draw_rounds(axes: Axes, one: Drawn) -> None:
@@ -100,12 +111,12 @@ def _draw_rounds(axes: Axes, one: Drawn) -> None:
 def _composition(name: str, title: str, seen: Sequence[tuple[Line, Drawn]]) -> Figure:
     panels = []
     for line, one in seen:
-        panels.append(Panel(f"{line.row.title}: clients", partial(_draw_clients, one=one)))
-        panels.append(Panel(f"{line.row.title}: clusters", partial(_draw_clusters, one=one)))
+        panels.append(Panel(f"{_titled(line)}: clients", partial(_draw_clients, one=one)))
+        panels.append(Panel(f"{_titled(line)}: clusters", partial(_draw_clusters, one=one)))
     return Figure(
         name,
         title,
-        f"On the left each client's samples by class (seed {seen[0][1].run.seed}), the darker the more, the clusters "
+        f"On the left each client's samples by class (seed {seen[0][1].run.seed}), the stronger the more, the clusters "
         "divided by lines. On the right each cluster's share of each class in percent: equal columns mean that every "
         "cluster sees what the whole fleet holds.",
         tuple(panels),
@@ -128,7 +139,7 @@ def _draw_clients(axes: Axes, one: Drawn) -> None:
     )
     for edge in _edges(one):
         axes.axvline(edge, color=INK, linewidth=1)
-    axes.set(xlabel=f"clients, by cluster and main class (darkest: {counts.max():,} samples)", ylabel="class")
+    axes.set(xlabel=f"clients, by cluster and main class (at most {counts.max():,} samples)", ylabel="class")
     axes.set_yticks(range(0, classes, -(-classes // TICKS_MAX)))
     axes.grid(visible=False)
 

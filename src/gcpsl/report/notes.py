@@ -27,7 +27,7 @@ def _notes(section: Section, measures: Sequence[Measure]) -> Iterator[str]:
     if any("payload" in name or name == "phase_gb" for name in names):
         yield "Payload: logical bytes of the tensors handled, in decimal units; not network traffic."
     if section.compared:
-        yield "Below a row, what the paper prints of it, and our value over the paper's."
+        yield "Below a row, what the paper prints of it, and the ratio of our value to the paper's."
     yield f"Trained on {', '.join(sorted(_places(section)))}."
     if section.missing:
         yield f"Without a finished run: {', '.join(section.missing)}."

@@ -70,7 +70,8 @@ def _header(page: Page) -> Iterator[str]:
     anchors.append(("provenance", "Runs"))
     yield "<header>"
     yield f"<h1>{escape(page.title)}</h1>"
-    made = f"{len(page.runs.records)} finished runs; made by gcpsl {escape(__version__)}."
+    count = len(page.runs.records)
+    made = f"{count} finished run{'s' if count > 1 else ''}; made by gcpsl {escape(__version__)}."
     yield f"<p>{made}{_changed(page.settings)}</p>"
     yield '<nav aria-label="Contents"><ul>'
     yield from (f'<li><a href="#{anchor}">{escape(title)}</a></li>' for anchor, title in anchors)
@@ -138,12 +139,13 @@ def _rows(grid: Grid) -> Iterator[str]:
 def _cell(row: GridRow, index: int, column: Column) -> str:
     text = escape(row.cells[index])
     if index == 0:
-        return f'<th scope="row">{text}</th>'
+        return f'<th scope="row"{_aligned(column)}>{text}</th>'
     return f"<td{_aligned(column)}>{f'<strong>{text}</strong>' if index in row.best else text}</td>"
 
 
 def _aligned(column: Column) -> str:
-    return ' class="number"' if column.number else ""
+    kinds = " ".join(kind for kind, has in (("number", column.number), ("long", column.long)) if has)
+    return f' class="{kinds}"' if kinds else ""
 
 
 def _indexed(text: str) -> str:

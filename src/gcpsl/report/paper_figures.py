@@ -50,7 +50,7 @@ def operating_points(section: Section | None) -> Figure | Missing:
     places = {line.row.name: (point(line, "participation"), point(line, "t85")) for line in lines}
     shown = [line for line in lines if all(places[line.row.name])]
     if section is None or not shown:
-        return Missing(name, title, f"runs of real-execution that reach 85%: {', '.join(REGIMES_SHOWN)}")
+        return Missing(name, title, f"needs runs of real-execution that reach 85%: {', '.join(REGIMES_SHOWN)}")
     unit = unit_of(max(time.mean for _, time in places.values() if time), MINUTES)
     panels = [Panel("Measured here", partial(_draw_operating, lines=shown, unit=unit))]
     if section.compared:
@@ -99,7 +99,7 @@ def cluster_count_curves(section: Section | None) -> Figure | Missing:
     by_count = {n: section.named("gpsl", *(f"{rule}-{n}" for rule in INFORMED)) for n in (4, 8)} if section else {}
     drawn = {n: lines for n, lines in by_count.items() if any(line.row.name != "gpsl" for line in lines)}
     if not drawn:
-        return Missing(name, title, "runs of cluster-count: gpsl, and label-aware or size-balanced at N = 4 or 8")
+        return Missing(name, title, "needs runs of cluster-count: gpsl, and label-aware or size-balanced at N = 4 or 8")
     panels = [
         Panel(
             f"({letter}) N = {n}, {against.title}",
@@ -132,7 +132,7 @@ def cluster_count_trade_off(section: Section | None) -> Figure | Missing:
     name, title = "cluster-count-trade-off", "What more clusters give and take"
     rows = [f"{rule}-{n}" for rule in INFORMED for n in COUNTS]
     if section is None or len(section.named(*rows)) < 2:
-        return Missing(name, title, "runs of cluster-count at two or more N: label-aware and size-balanced")
+        return Missing(name, title, "needs runs of cluster-count at two or more N: label-aware and size-balanced")
     beside = ", and small empty marks on dotted lines what the paper prints" if section.compared else ""
     return Figure(
         name,
@@ -195,7 +195,7 @@ def concurrent_and_sequential(section: Section | None) -> Figure | Missing:
     name, title = "concurrent-sequential", "Concurrent against sequential execution"
     lines = section.named("label-aware", "sequential") if section else ()
     if section is None or len(lines) < 2 or not any(point(line, "t85") for line in lines):
-        return Missing(name, title, "runs of real-execution that reach 85%: label-aware and sequential")
+        return Missing(name, title, "needs runs of real-execution that reach 85%: label-aware and sequential")
     longest = max(at.mean for line in lines if (at := point(line, "t85")))
     unit = unit_of(longest, MINUTES)
     columns = (
@@ -235,7 +235,7 @@ def capacity_boundary(section: Section | None) -> Figure | Missing:
     """Rounds and memory of larger batches beside clusters'."""
     name, title = "capacity-boundary", "Larger batches instead of clusters"
     if section is None or len(section.lines) < 2:
-        return Missing(name, title, "runs of two or more rows of capacity, such as size-balanced-4 and gpsl-512")
+        return Missing(name, title, "needs runs of two or more rows of capacity, such as size-balanced-4 and gpsl-512")
     columns = (
         ("r85", "rounds to 85%", "schedule-accounted rounds", THOUSANDTH),
         ("memory_mib", "memory", "peak memory per workload (MiB)", 1),

@@ -59,9 +59,9 @@ def environment_of(run: Run) -> Environment:
 def provenance(groups: Iterable[Group], sections: Iterable[Section]) -> Sheet:
     """A line per run that the report's numbers come from."""
     origins = tuple(_origins(groups, tuple(sections)))
-    columns = [Column(name) for name in ("Run", "Serves")]
+    columns = [Column(name, long=True) for name in ("Run", "Serves")]
     columns += [Column(name, number=True) for name in ("Seed", "Epochs", "Test (%)", "Time")]
-    columns += [Column(name) for name in ("Device", "Commit", "Versions")]
+    columns += [Column("Device"), Column("Commit"), Column("Versions", long=True)]
     rows = tuple(
         GridRow(
             (

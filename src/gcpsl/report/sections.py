@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,9 +49,9 @@ class Section:
         return tuple(line for line in map(self.line, rows) if line is not None)
 
 
-def sections(studies: Iterable[Study], runs: Collected, *, compared: bool) -> tuple[Section, ...]:
-    """A section for every study with at least one run, then the others."""
-    made = [_section(study, runs, compared=compared) for study in studies]
+def sections(studies: Iterable[Study], runs: Collected, *, compared: Collection[str]) -> tuple[Section, ...]:
+    """A section for every study with at least one run, then the others; `compared` are set beside the paper's."""
+    made = [_section(study, runs, compared=study.name in compared) for study in studies]
     used = {line.group.key for section in made for line in section.lines}
     rest = [group for group in runs.groups if group.key not in used]
     others = (_others(rest),) if rest else ()

@@ -11,6 +11,7 @@ from dataclasses import asdict, fields
 
 from gcpsl.report.grid import Grid, GridRow, Sheet
 
+LATEX_LONG = r">{\raggedright\arraybackslash}p{0.17\textwidth}"
 LATEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -26,6 +27,7 @@ LATEX = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
+    "\u00a0": "~",
     "±": r"$\pm$",
     "×": r"$\times$",
     "–": "--",
@@ -50,7 +52,7 @@ def markdown(sheet: Sheet) -> str:
 def _markdown_rows(grid: Grid) -> Iterator[tuple[str, ...]]:
     for row in grid.rows:
         if row.kind == "heading":
-            yield (f"*{row.cells[0]}*", *[""] * (len(grid.columns) - 1))
+            yield (f"*{_escaped(row.cells[0])}*", *[""] * (len(grid.columns) - 1))
         else:
             yield tuple(_marked(_escaped(cell), i, row) for i, cell in enumerate(row.cells))
 
@@ -70,12 +72,12 @@ def _piped(cells: Iterable[str]) -> str:
 
 
 def latex(sheet: Sheet) -> str:
-    """A `table` environment for a document that has \\usepackage{booktabs}."""
+    """A `table*` environment; its first line names the packages that it needs."""
     grid = sheet.grid
-    aligned = "".join("r" if column.number else "l" for column in grid.columns)
+    aligned = "".join(LATEX_LONG if column.long else "r" if column.number else "l" for column in grid.columns)
     head = " & ".join(latex_text(column.heading) for column in grid.columns)
     lines = [
-        "% needs \\usepackage{booktabs} and \\usepackage[T1]{fontenc}",
+        r"% needs \usepackage{array}, \usepackage{booktabs} and \usepackage[T1]{fontenc}",
         r"\begin{table*}[t]",
         rf"\caption{{{latex_text(sheet.title)}.}}",
         rf"\label{{tab:{sheet.name}}}",
@@ -98,6 +100,11 @@ def latex(sheet: Sheet) -> str:
 def _latex_rows(grid: Grid) -> Iterator[str]:
     for index, row in enumerate(grid.rows):
         cells = [_latex_cell(latex_text(cell), i, row) for i, cell in enumerate(row.cells)]
+        if row.kind != "heading":
+            cells = [
+                cell.replace("/", r"/\allowbreak{}") if column.long else cell
+                for cell, column in zip(cells, grid.columns, strict=True)
+            ]
         if row.kind == "heading":
             if index:
                 yield r"\midrule"

@@ -12,7 +12,8 @@ from gcpsl.report.notes import notes
 from gcpsl.report.sections import OTHERS, Line, Section
 from gcpsl.studies import Measure, PaperValue, measure, paper_value
 
-ARROWS = {"higher": " ↑", "lower": " ↓", "neither": ""}
+NO_VALUE = "--"
+ARROWS = {"higher": "\u00a0↑", "lower": "\u00a0↓", "neither": ""}
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def table(section: Section) -> Sheet:
     measures = [measure(name) for name in study.measures]
     rows = [(line, [_cell(section, line, one) for one in measures]) for line in section.lines]
     columns = (
-        *(Column(heading) for heading in study.headings),
+        *(Column(heading, long=study.name == OTHERS) for heading in study.headings),
         Column("Seeds", number=True),
         *(Column(one.heading + ARROWS[one.better], number=True) for one in measures),
     )
@@ -110,12 +111,12 @@ def _grid_rows(section: Section, rows: list[tuple[Line, list[Cell]]], best: list
             group = line.row.group
             yield GridRow((group,), "heading")
         bold = frozenset(first + i for i, cell in enumerate(cells) if best[i] is not None and cell.mean == best[i])
-        head = section.study.cells(line.row)
+        head = [DASH if cell == NO_VALUE else cell for cell in section.study.cells(line.row)]
         yield GridRow((*head, str(len(line.group.runs)), *(cell.shown() for cell in cells)), "plain", bold)
         if any(cell.paper for cell in cells):
             yield GridRow(("paper", *blank, "", *(cell.paper_shown() for cell in cells)), "below")
             ratios = ("" if cell.ratio is None else times(cell.ratio) for cell in cells)
-            yield GridRow(("ours / paper", *blank, "", *ratios), "below")
+            yield GridRow(("ratio", *blank, "", *ratios), "below")
 
 
 def _best(cells: list[Cell]) -> float | None:
