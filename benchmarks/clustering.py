@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from harness import report
@@ -49,11 +50,18 @@ def timed(run: Callable[[], Clustering], repeats: int = 1) -> tuple[float, Clust
     return min(seconds), found
 
 
-def time_label_aware(name: str, fleet: Fleet, clusters: int, limit: str, repeats: int = 1) -> None:
-    seconds, found = timed(lambda: cluster(DEFAULT, fleet, clusters, seed=0), repeats)
+def half_slow(config: ClusteringConfig, clusters: int) -> ClusteringConfig:
+    """The rule, for slots of which the second half is half as fast."""
+    return config.model_copy(update={"speeds": (1.0,) * (clusters // 2) + (0.5,) * (clusters - clusters // 2)})
+
+
+def time_label_aware(
+    name: str, fleet: Fleet, clusters: int, limit: str, repeats: int = 1, config: ClusteringConfig = DEFAULT
+) -> None:
+    seconds, found = timed(lambda: cluster(config, fleet, clusters, seed=0), repeats)
     assert found.report is not None
     reached = found.report
-    literal = cluster(LITERAL, fleet, clusters, seed=0).report
+    literal = cluster(LITERAL.model_copy(update={"speeds": config.speeds}), fleet, clusters, seed=0).report
     assert literal is not None
     report(
         f"clustering.label_aware.{name}",
@@ -74,8 +82,9 @@ def time_label_aware(name: str, fleet: Fleet, clusters: int, limit: str, repeats
 def time_size_balanced(clients: int) -> None:
     counts = np.random.default_rng(0).lognormal(4, 0.8, clients).astype(np.int64) + 1
     fleet = Fleet(tuple(map(str, range(clients))), counts)
-    seconds, _ = timed(lambda: cluster(SIZE_BALANCED, fleet, 32, seed=0), repeats=3)
-    report("clustering.size_balanced.1m", seconds, "s", "< 3", clients=clients, clusters=32)
+    for name, config in (("1m", SIZE_BALANCED), ("1m_half_slow", half_slow(SIZE_BALANCED, 32))):
+        seconds, _ = timed(partial(cluster, config, fleet, 32, seed=0), repeats=3)
+        report(f"clustering.size_balanced.{name}", seconds, "s", "< 3", clients=clients, clusters=32)
 
 
 def least_j(fleet: Fleet, clusters: int) -> float:
@@ -106,6 +115,8 @@ def gap_to_the_best(cases: int) -> None:
 
 def main() -> None:
     time_label_aware("256", extended_dirichlet(256, 2, 10, 50_000), 8, "< 0.1", repeats=10)
+    slots = half_slow(DEFAULT, 8)
+    time_label_aware("256_half_slow", extended_dirichlet(256, 2, 10, 50_000), 8, "< 0.1", repeats=10, config=slots)
     time_label_aware("10k_two_classes", extended_dirichlet(10_000, 2, 100, 500_000), 32, "< 20")
     time_label_aware("10k_five_classes", extended_dirichlet(10_000, 5, 100, 1_000_000), 32, "< 20")
     time_label_aware("10k_all_classes", dirichlet(10_000, 100, 1_000_000), 32, "< 20")

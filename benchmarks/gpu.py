@@ -64,6 +64,9 @@ class Silence:
     def rounds_done(self, loss: float, rounds: int) -> None:
         """Nobody asked."""
 
+    def stop_asked(self) -> bool:
+        return False
+
     def at_barrier(self, place: str) -> None:
         """Nothing."""
 

@@ -35,6 +35,9 @@ class Watcher:
     def rounds_done(self, loss: float, rounds: int) -> None:
         """Nothing."""
 
+    def stop_asked(self) -> bool:
+        return False
+
     def at_barrier(self, place: str) -> None:
         """Nothing."""
 

@@ -6,7 +6,7 @@ fixes every client's cluster before training. A rule of your own is one function
 
 from __future__ import annotations
 
-import heapq
+import inspect
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,14 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gcpsl.config import ClusteringConfig
+from gcpsl.dealing import greedy, largest_first, round_robin
 from gcpsl.errors import ConfigError, GcpslError, nearest
 from gcpsl.fleet import Fleet, IntArray
 from gcpsl.label_search import Optimum, Search, weighted_divergence
 from gcpsl.plugins import resolve
 from gcpsl.seeds import Purpose, stream
+from gcpsl.speeds import FloatArray, Speeds, relative, target_samples
 
 Rule = Callable[[Fleet, int, np.random.Generator], IntArray]
-"""(fleet, clusters N, this run's random stream) -> the cluster, 0..N-1, of each client."""
+"""(fleet, clusters N, this run's random stream) -> the cluster, 0..N-1, of each client.
+
+One with a parameter `speeds` is given the slots' there, where the settings name any: N numbers, the fastest being 1.
+"""
 
 SWAP_CLIENTS_MAX = 30_000
 """Label-aware clustering looks at all K^2 / 2 swaps; in a larger fleet, where that takes minutes, only at moves."""
@@ -46,7 +51,8 @@ class Objective:
 
 @dataclass(frozen=True)
 class ObjectiveReport:
-    """The paper's J at the start of a search and at its end (the same, where the rule does not search).
+    """The paper's J at the start of a search and at its end (the same, where the rule does not search), its balance
+    being that which the slots' speeds ask for.
 
     `optimum_of` says of which neighbourhood the end is a local optimum: no single move, or no single move and no swap
     of two clients, lowers what the rule minimises. It is `nothing` where the rule does not search or was stopped.
@@ -75,8 +81,9 @@ def cluster(
 ) -> Clustering:
     """Assign the clients by `rule`, or else by the rule that the config names. No cluster is left empty.
 
-    Reproducible from its arguments; only a rule that draws at random heeds `seed` and `redraw` (how many assignments
-    were drawn before in this run).
+    With `config.speeds` the clusters of slow slots get less; a rule that can't see to that is refused. Reproducible
+    from its arguments; only a rule that draws at random heeds `seed` and `redraw` (how many assignments were drawn
+    before in this run).
     """
     if not 1 <= clusters <= fleet.clients:
         raise ConfigError(
@@ -85,15 +92,18 @@ def cluster(
         )
     start_s = time.perf_counter()
     if rule is None and config.rule == "label_aware":
-        return _searched(label_aware(config, fleet, clusters), fleet, start_s)
+        return _searched(label_aware(config, fleet, clusters), config, fleet, start_s)
     generator = stream(seed, Purpose.CLUSTERING, redraw)
-    if rule is None and config.rule in _RULES:
-        assignment = _RULES[config.rule](fleet, clusters, generator)
+    built_in = None if rule else _RULES.get(config.rule)
+    chosen = rule or built_in or _named(config.rule)
+    told = _told(chosen, config.speeds, clusters)
+    if built_in:
+        assignment = built_in(fleet, clusters, generator, **told)
     else:
-        assignment = _own_rule(rule or _named(config.rule), fleet, clusters, generator)
+        assignment = _own_rule(chosen, fleet, clusters, generator, told)
     report = None
     if fleet.histograms is not None:
-        reached = objective(fleet, assignment, clusters)
+        reached = objective(fleet, assignment, clusters, config.speeds)
         report = ObjectiveReport(reached, reached, seconds=time.perf_counter() - start_s)
     return Clustering(assignment, clusters, report)
 
@@ -101,28 +111,19 @@ def cluster(
 def random(fleet: Fleet, clusters: int, generator: np.random.Generator) -> IntArray:
     """Permute the clients and deal them round-robin: cluster cardinalities differ by at most one."""
     assignment = np.empty(fleet.clients, dtype=np.int64)
-    assignment[generator.permutation(fleet.clients)] = _round_robin(fleet, clusters)
+    assignment[generator.permutation(fleet.clients)] = np.arange(fleet.clients) % clusters
     return assignment
 
 
-def size_balanced(fleet: Fleet, clusters: int, _: np.random.Generator | None = None) -> IntArray:
-    """Largest client first, each into the lightest cluster that has fewer than ceil(K / N) clients.
+def size_balanced(
+    fleet: Fleet, clusters: int, _: np.random.Generator | None = None, speeds: Speeds | None = None
+) -> IntArray:
+    """Largest client first, each into the cluster that would be done soonest with it, of those that have room.
 
+    Room is for a share of the clients in proportion to the slot's speed, rounded up: ceil(K / N) where all are equal.
     Ties go to the lowest index, of clients and of clusters; nothing is drawn.
     """
-    room = [-(-fleet.clients // clusters)] * clusters
-    lightest = [(0, n) for n in range(clusters)]
-    counts = fleet.counts.tolist()
-    assignment = [0] * fleet.clients
-    for k in np.argsort(-fleet.counts, kind="stable").tolist():
-        samples, n = lightest[0]
-        assignment[k] = n
-        room[n] -= 1
-        if room[n]:
-            heapq.heapreplace(lightest, (samples + counts[k], n))
-        else:
-            heapq.heappop(lightest)
-    return np.array(assignment, dtype=np.int64)
+    return largest_first(fleet.counts, clusters, speeds)
 
 
 def label_aware(config: ClusteringConfig, fleet: Fleet, clusters: int) -> Search:
@@ -154,14 +155,18 @@ def label_aware(config: ClusteringConfig, fleet: Fleet, clusters: int) -> Search
     return found
 
 
-def objective(fleet: Fleet, assignment: IntArray, clusters: int) -> Objective:
-    """J = sum_n |w_n - mean| / |D| + sum_n (w_n / |D|) JSD(p_n, p), in nats; needs histograms."""
+def objective(fleet: Fleet, assignment: IntArray, clusters: int, speeds: Speeds | None = None) -> Objective:
+    """J = sum_n |w_n - target_n| / |D| + sum_n (w_n / |D|) JSD(p_n, p), in nats; needs histograms.
+
+    Targets are in proportion to the slots' speeds. Where these are equal, all are the mean, as in the paper.
+    """
     assert fleet.histograms is not None
     held = fleet.histograms[:, fleet.histograms.sum(axis=0) > 0]
     h = np.zeros((clusters, held.shape[1]))
     np.add.at(h, assignment, held)
     samples = h.sum()
-    balance = np.abs(h.sum(axis=1) - samples / clusters).sum() / samples
+    targets = target_samples(samples, relative(speeds, clusters))
+    balance = np.abs(h.sum(axis=1) - targets).sum() / samples
     composition = weighted_divergence(h, h.sum(axis=0) / samples).sum() / samples
     return Objective(float(balance), max(float(composition), 0.0))
 
@@ -171,34 +176,23 @@ def discloses(rule: str) -> str:
     return _DISCLOSES.get(rule, "whatever the fleet holds: a rule of your own sees all of it")
 
 
-def _greedy(fleet: Fleet, clusters: int) -> IntArray:
-    """Largest client first, each into the cluster that holds least of what the client brings.
-
-    A cluster holds much of a class in proportion to that class's global share. All samples together count as one more
-    class, so that clusters balance even where classes can't, and none stays empty.
-    """
-    assert fleet.histograms is not None
-    held = fleet.histograms[:, fleet.histograms.sum(axis=0) > 0]
-    brings = np.column_stack([held, fleet.counts]).astype(np.float64)
-    per_share = fleet.samples / brings.sum(axis=0)
-    loads = np.zeros((clusters, brings.shape[1]))
-    assignment = np.empty(fleet.clients, dtype=np.int64)
-    for k in np.argsort(-fleet.counts, kind="stable").tolist():
-        n = int((loads @ (brings[k] * per_share)).argmin())
-        assignment[k] = n
-        loads[n] += brings[k]
-    return assignment
-
-
-def _round_robin(fleet: Fleet, clusters: int) -> IntArray:
-    return np.arange(fleet.clients, dtype=np.int64) % clusters
+def takes_speeds(rule: ClusteringConfig | Rule) -> bool:
+    """Whether a rule can see to it that slow slots get less."""
+    if isinstance(rule, ClusteringConfig):
+        if rule.rule == "label_aware":
+            return True
+        rule = _RULES.get(rule.rule) or _named(rule.rule)
+    try:
+        return "speeds" in inspect.signature(rule).parameters
+    except (TypeError, ValueError):  # some callables have none that Python knows of
+        return False
 
 
 _RULES: dict[str, Rule] = {"random": random, "size_balanced": size_balanced}
-_STARTS: dict[str, Callable[[Fleet, int], IntArray]] = {
-    "size_balanced": size_balanced,
-    "greedy": _greedy,
-    "round_robin": _round_robin,
+_STARTS: dict[str, Callable[[Fleet, int, Speeds | None], IntArray]] = {
+    "size_balanced": lambda fleet, clusters, speeds: size_balanced(fleet, clusters, speeds=speeds),
+    "greedy": greedy,
+    "round_robin": round_robin,
 }
 _DISCLOSES = {
     "random": "nothing",
@@ -210,14 +204,15 @@ _DISCLOSES = {
 def _search(config: ClusteringConfig, fleet: Fleet, clusters: int, start: str) -> Search:
     assert fleet.histograms is not None
     distance = config.measure == "distance"
-    assignment = _STARTS[start](fleet, clusters)
-    return Search(fleet.histograms, clusters, assignment, config.composition_weight, distance, config.moves_max)
+    assignment = _STARTS[start](fleet, clusters, config.speeds)
+    weight, changes_max = config.composition_weight, config.moves_max
+    return Search(fleet.histograms, clusters, assignment, weight, distance, changes_max, config.speeds)
 
 
-def _searched(search: Search, fleet: Fleet, start_s: float) -> Clustering:
+def _searched(search: Search, config: ClusteringConfig, fleet: Fleet, start_s: float) -> Clustering:
     report = ObjectiveReport(
-        before=objective(fleet, search.start, search.clusters),
-        after=objective(fleet, search.assignment, search.clusters),
+        before=objective(fleet, search.start, search.clusters, config.speeds),
+        after=objective(fleet, search.assignment, search.clusters, config.speeds),
         moves=search.moves,
         swaps=search.swaps,
         evaluations=search.evaluations,
@@ -235,17 +230,36 @@ def _named(rule: str) -> Rule:
     return resolve(rule, "clustering.rule")
 
 
-def _own_rule(rule: Rule, fleet: Fleet, clusters: int, generator: np.random.Generator) -> IntArray:
+def _told(rule: Rule, speeds: Speeds | None, clusters: int) -> dict[str, FloatArray]:
+    """What a rule is told of speeds that are given."""
+    if speeds is None:
+        return {}
+    if not takes_speeds(rule):
+        raise ConfigError(
+            f"the clustering rule '{_name(rule)}' would ignore clustering.speeds: it has no parameter named speeds; "
+            "remove that setting, or use 'size_balanced' or 'label_aware'"
+        )
+    return {"speeds": relative(speeds, clusters)}
+
+
+def _name(rule: Rule) -> str:
+    return getattr(rule, "__name__", type(rule).__name__)
+
+
+def _own_rule(
+    rule: Rule, fleet: Fleet, clusters: int, generator: np.random.Generator, told: dict[str, FloatArray]
+) -> IntArray:
     """What a rule of the user's own answers; it may take other arguments, fail, or answer wrongly."""
-    name = getattr(rule, "__name__", type(rule).__name__)
+    name = _name(rule)
     try:
-        proposed = np.asarray(rule(fleet, clusters, generator))
+        proposed = np.asarray(rule(fleet, clusters, generator, **told))
     except GcpslError:
         raise
     except Exception as error:
         raise ConfigError(
             f"the clustering rule '{name}' failed: {type(error).__name__}: {error}; "
-            "it is called as rule(fleet, clusters, generator) and must return each client's cluster"
+            f"it is called as rule(fleet, clusters, generator{', speeds=...' if told else ''}) and must return each "
+            "client's cluster"
         ) from error
     return _checked(proposed, fleet, clusters, name)
 

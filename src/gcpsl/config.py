@@ -88,6 +88,20 @@ class ClusteringConfig(Section):
     moves_max: int | None = Field(
         None, ge=0, description="label-aware: stop after this many moves and swaps; none is no limit"
     )
+    speeds: tuple[Annotated[float, Field(ge=1e-6, le=1e6)], ...] | None = Field(
+        None,
+        description="how fast each workload's slot is, as in `[1, 1, 1, 0.5]`, so that slow ones get less to do; only "
+        "ratios count, and none is all alike. `random` can't heed them",
+    )
+
+    @model_validator(mode="after")
+    def _speeds_are_of_use(self) -> Self:
+        if self.speeds is not None and self.rule == "random":
+            raise ValueError(
+                "clustering.rule = 'random' deals clients out blindly and can't heed clustering.speeds; "
+                "use 'size_balanced' or 'label_aware', or remove the speeds"
+            )
+        return self
 
 
 class ModelConfig(Section):
@@ -258,7 +272,17 @@ class Config(Section):
                 "schedule.assignment = 'redrawn' needs clustering.rule = 'random': the other built-in rules "
                 "would deal the same clusters every time"
             )
-        workloads, clients = self.schedule.workloads, self.partition.clients
+        workloads, clients, speeds = self.schedule.workloads, self.partition.clients, self.clustering.speeds
+        if speeds is not None and self.schedule.draw == "all":
+            raise ValueError(
+                "clustering.speeds needs schedule.draw = 'cluster': with 'all' there are no clusters, and every "
+                "workload has an equal share of each batch"
+            )
+        if speeds is not None and len(speeds) != workloads:
+            raise ValueError(
+                f"clustering.speeds has {len(speeds)} speeds and schedule.workloads = {workloads}: "
+                "give one speed per workload"
+            )
         if self.runtime.slots and self.runtime.slots > workloads:
             raise ValueError(
                 f"runtime.slots = {self.runtime.slots} is more than schedule.workloads = {workloads}: "

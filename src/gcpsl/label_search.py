@@ -13,11 +13,10 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gcpsl.fleet import IntArray
+from gcpsl.speeds import FloatArray, Speeds, relative, target_samples
 
-FloatArray = NDArray[np.float64]
 Optimum = Literal["nothing", "moves", "moves and swaps"]
 
 IMPROVEMENT_MIN = 1e-12
@@ -88,8 +87,8 @@ def _tangent(t: FloatArray, t_max: FloatArray, u_max: FloatArray) -> tuple[Float
 class Search:
     """An assignment on its way down. `descend` changes it; the counters say what that took.
 
-    The cost of a cluster is |w_n - mean| + weight * w_n * (JSD, or its square root where `distance`). A cluster is
-    never left empty. `changes_max` bounds moves and swaps together.
+    The cost of a cluster is |w_n - target| + weight * w_n * (JSD, or its square root where `distance`); targets are
+    in proportion to `speeds`. A cluster is never left empty. `changes_max` bounds moves and swaps together.
     """
 
     def __init__(
@@ -100,12 +99,14 @@ class Search:
         weight: float = 1.0,
         distance: bool = False,
         changes_max: int | None = None,
+        speeds: Speeds | None = None,
     ) -> None:
         x = histograms[:, histograms.sum(axis=0) > 0].astype(np.float64)
         self.clients = Clients(x, x.sum(axis=1))
         self.samples = float(x.sum())
         self.shares: FloatArray = x.sum(axis=0) / self.samples
         self.clusters = clusters
+        self.targets = target_samples(self.samples, relative(speeds, clusters))
         self.start, self.assignment = assignment, assignment.copy()
         self.h = np.stack([x[assignment == n].sum(axis=0) for n in range(clusters)])
         self.w: FloatArray = self.h.sum(axis=1)
@@ -129,8 +130,8 @@ class Search:
         self.optimum_of = reached if self.changes_left > 0 else "nothing"
         return self
 
-    def _cost(self, divergence: FloatArray, w: FloatArray) -> FloatArray:
-        return np.abs(w - self.samples / self.clusters) + self._composition(divergence, w)
+    def _cost(self, n: IntArray | int | slice, divergence: FloatArray, w: FloatArray) -> FloatArray:
+        return np.abs(w - self.targets[n]) + self._composition(divergence, w)
 
     def _composition(self, divergence: FloatArray, w: FloatArray) -> FloatArray:
         if self.distance:
@@ -138,10 +139,10 @@ class Search:
         return self.weight * divergence
 
     def _costs(self) -> FloatArray:
-        return self._cost(self.divergence, self.w)
+        return self._cost(slice(None), self.divergence, self.w)
 
-    def _exact(self, h: FloatArray) -> FloatArray:
-        return self._cost(weighted_divergence(h, self.shares), h.sum(axis=-1))
+    def _exact(self, n: IntArray | int, h: FloatArray) -> FloatArray:
+        return self._cost(n, weighted_divergence(h, self.shares), h.sum(axis=-1))
 
     def _put(self, clients: tuple[int, ...], source: int, target: int) -> None:
         for client in clients:
@@ -181,13 +182,13 @@ class Search:
         rows = max(1, _CHUNK_ELEMENTS // x.shape[1])
         for at in (slice(k, k + rows) for k in range(0, len(x), rows)):
             bound = exchange_bound(h, value, self.shares, nobody, Clients(x[at], size[at]))[0]
-            entering[n, at] = self._cost(bound, w + size[at]) - present
+            entering[n, at] = self._cost(n, bound, w + size[at]) - present
         members = np.flatnonzero(self.assignment == n)
         entering[n, members] = np.inf
         leaving[members] = np.inf
         if len(members) > 1:
             bound = exchange_bound(h, value, self.shares, self._some(members), nobody)[:, 0]
-            leaving[members] = self._cost(bound, w - size[members]) - present
+            leaving[members] = self._cost(n, bound, w - size[members]) - present
 
     def _some(self, clients: IntArray) -> Clients:
         return Clients(self.clients.x[clients], self.clients.size[clients])
@@ -211,7 +212,7 @@ class Search:
         """Exactly what moving `delta` (one row per candidate) from b's histograms to a's adds to the cost."""
         self.evaluations += len(delta)
         costs = self._costs()
-        after: FloatArray = self._exact(self.h[a] + delta) + self._exact(self.h[b] - delta)
+        after: FloatArray = self._exact(a, self.h[a] + delta) + self._exact(b, self.h[b] - delta)
         return after - (costs[a] + costs[b])
 
     def _sweep_swaps(self) -> bool:
@@ -266,7 +267,7 @@ class Search:
         change = self._composition(bound_a, self.w[a] + gained)
         change += self._composition(bound_b, self.w[b] - gained)
         # |s| + |t| = max(|s + t|, |s - t|), and the swap keeps s + t: one pass fewer over the pairs
-        over_a, over_b = self.w[[a, b]] - self.samples / self.clusters
+        over_a, over_b = self.w[[a, b]] - self.targets[[a, b]]
         gained *= 2
         gained += over_a - over_b
         np.abs(gained, out=gained)

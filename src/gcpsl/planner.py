@@ -6,32 +6,38 @@ GPSL over all clients; not `draw = 'all'`, nor redrawn assignments. Knows no acc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gcpsl.clustering import Objective, Rule, cluster, discloses, objective
+from gcpsl.clustering import Objective, Rule, cluster, discloses, objective, takes_speeds
 from gcpsl.config import ClusteringConfig, Config, OptimizerConfig
 from gcpsl.errors import ConfigError
 from gcpsl.fleet import Fleet, IntArray
 from gcpsl.metrics import (
     Payload,
     PayloadSizes,
+    SlotTimes,
     epoch_payload,
     expected_deviation,
     expected_participation,
     fusions_per_epoch,
+    slot_times,
 )
 from gcpsl.metrics.payload import FLOAT_BYTES
 from gcpsl.planner_advice import Recommendation, recommend
 from gcpsl.planner_csv import fleet_from_csv
+from gcpsl.speeds import fastest
 
 if TYPE_CHECKING:
     from gcpsl.models import SegmentSizes
 
 __all__ = ["Plan", "Row", "fleet_from_csv", "memory_slot_bytes", "plan", "plan_config"]
+
+Slots = tuple[float, ...]
 
 WORKLOADS = (2, 4, 8, 16)
 RULES = ("random", "size_balanced", "label_aware")
@@ -65,6 +71,7 @@ class Row:
     participation_bound: float
     """min(1, N*B/K)."""
     speedup: float
+    """Of rounds; or of time, where the slots have speeds. So is efficiency."""
     efficiency: float
     deviation: float | None
     payload: Payload | None
@@ -72,10 +79,19 @@ class Row:
     memory_slot_bytes: int | None
     discloses: str
     """What the assignment asks of every client, once and before training."""
+    times: SlotTimes | None = None
+    """The epoch on the N fastest of the slots whose speeds are given; None where none are."""
+    times_ignoring: SlotTimes | None = None
+    """The same, had the rule known nothing of speeds."""
 
     @property
     def rounds_max(self) -> int:
         return max(self.rounds)
+
+    @property
+    def epoch_time(self) -> float:
+        """In rounds of the fastest slot."""
+        return self.times.epoch_time if self.times else self.rounds_max
 
 
 @dataclass(frozen=True)
@@ -100,6 +116,8 @@ class _Question:
     synchronise: str | int
     sizes: SegmentSizes | None
     optimizer: OptimizerConfig
+    speeds: Slots | None
+    seed: int
 
 
 def plan(
@@ -111,24 +129,24 @@ def plan(
     sizes: SegmentSizes | None = None,
     synchronise: str | int = "epoch",
     optimizer: OptimizerConfig | None = None,
+    speeds: Sequence[float] | None = None,
     seed: int = 0,
 ) -> Plan:
     """The rows of every rule at every N, with N = 1 always first, and a recommendation.
 
     A rule that needs histograms is skipped with a note where the fleet has none. Without `sizes` there are no
-    payloads and no memory.
+    payloads and no memory. With `speeds`, one per slot, N workloads are planned for the N fastest slots.
     """
     if batch_size < 1:
         raise ConfigError(f"batch_size = {batch_size}: a batch needs at least 1 sample")
-    asked = _asked(workloads, fleet.clients)
-    usable, notes = _usable([_as_config(rule) for rule in rules], fleet)
-    question = _Question(fleet, batch_size, synchronise, sizes, optimizer or OptimizerConfig())
+    slots = _as_slots(speeds)
+    asked = _asked(workloads, fleet.clients, slots)
+    usable, notes = _usable([_as_config(rule, slots) for rule in rules], fleet)
+    question = _Question(fleet, batch_size, synchronise, sizes, optimizer or OptimizerConfig(), slots, seed)
     everyone = np.zeros(fleet.clients, dtype=np.int64)
-    rows = [_row(question, SINGLE, discloses("random"), everyone)]
+    rows = [_row(question, SINGLE, discloses("random"), everyone, slots and fastest(slots, 1), everyone)]
     for n in asked:
-        for rule in usable:
-            assignment = _assignment(rule, fleet, n, seed)
-            rows.append(_row(question, rule_label(rule), _disclosed(rule), assignment))
+        rows += [_rule_row(question, rule, n) for rule in usable]
     advice = recommend(rows, fleet.clients, batch_size)
     return Plan(
         clients=fleet.clients,
@@ -137,7 +155,7 @@ def plan(
         batch_size=batch_size,
         rows=tuple(rows),
         recommendation=advice,
-        notes=(SAMPLER_NOTE, *notes, *_larger_batch(question, advice.workloads)),
+        notes=(SAMPLER_NOTE, *notes, *_on_slots(question, usable), *_larger_batch(question, advice.workloads)),
     )
 
 
@@ -151,7 +169,8 @@ def plan_config(
 ) -> Plan:
     """The plan of a run's settings: its own N among the usual ones, its own rule among the built-in ones."""
     if workloads is None:
-        workloads = [n for n in sorted({*WORKLOADS, config.schedule.workloads}) if n <= fleet.clients]
+        slots = len(config.clustering.speeds or ()) or fleet.clients
+        workloads = [n for n in sorted({*WORKLOADS, config.schedule.workloads}) if n <= min(slots, fleet.clients)]
     if rules is None:
         own = config.clustering
         rules = [own if rule == own.rule else rule for rule in RULES]
@@ -164,6 +183,7 @@ def plan_config(
         sizes=sizes,
         synchronise=config.schedule.synchronise,
         optimizer=config.optimizer,
+        speeds=config.clustering.speeds,
         seed=config.seed,
     )
     if config.schedule.draw == "all" or config.schedule.assignment == "redrawn":
@@ -183,10 +203,18 @@ def memory_slot_bytes(sizes: SegmentSizes, batch_size: int, optimizer: Optimizer
     return (2 + moments) * FLOAT_BYTES * parameters + kept + sizes.norm_state_bytes
 
 
-def _assignment(rule: ClusteringConfig | Rule, fleet: Fleet, clusters: int, seed: int) -> IntArray:
-    if isinstance(rule, ClusteringConfig):
-        return cluster(rule, fleet, clusters, seed).assignment
-    return cluster(ClusteringConfig(), fleet, clusters, seed, rule=rule).assignment
+def _rule_row(question: _Question, rule: ClusteringConfig | Rule, workloads: int) -> Row:
+    slots = fastest(question.speeds, workloads) if question.speeds else None
+    ignoring = assignment = _assignment(question, rule, workloads, None)
+    if slots and takes_speeds(rule):
+        assignment = _assignment(question, rule, workloads, slots)
+    return _row(question, rule_label(rule), _disclosed(rule), assignment, slots, ignoring)
+
+
+def _assignment(question: _Question, rule: ClusteringConfig | Rule, clusters: int, slots: Slots | None) -> IntArray:
+    config, own = (rule, None) if isinstance(rule, ClusteringConfig) else (ClusteringConfig(), rule)
+    told = config.model_copy(update={"speeds": slots})
+    return cluster(told, question.fleet, clusters, question.seed, rule=own).assignment
 
 
 def _disclosed(rule: ClusteringConfig | Rule) -> str:
@@ -207,16 +235,51 @@ def rule_label(rule: ClusteringConfig | Rule) -> str:
     return f"{rule.rule}({', '.join(f'{name}={value}' for name, value in changed.items())})"
 
 
-def _asked(workloads: Sequence[int], clients: int) -> list[int]:
+def _asked(workloads: Sequence[int], clients: int, slots: Slots | None) -> list[int]:
     """The Ns above 1, each once, in order."""
     wrong = [n for n in workloads if not 1 <= n <= clients]
     if wrong:
         raise ConfigError(f"workloads = {wrong[0]}: N goes from 1 to the fleet's number of clients, {clients:,}")
+    if slots and max(workloads, default=1) > len(slots):
+        raise ConfigError(
+            f"workloads = {max(workloads)}, but clustering.speeds knows {len(slots)} slots; ask for at most as many, "
+            "or give more speeds, and schedule.workloads with them"
+        )
     return sorted({n for n in workloads if n > 1})
 
 
-def _as_config(rule: ClusteringConfig | Rule | str) -> ClusteringConfig | Rule:
-    return ClusteringConfig(rule=rule) if isinstance(rule, str) else rule
+def _as_slots(speeds: Sequence[float] | None) -> Slots | None:
+    if speeds is None:
+        return None
+    if not speeds or not all(0 < speed < math.inf for speed in speeds):
+        raise ConfigError(f"speeds = {list(speeds)}: give a positive number for each slot")
+    return tuple(speeds)
+
+
+def _as_config(rule: ClusteringConfig | Rule | str, slots: Slots | None) -> ClusteringConfig | Rule:
+    """The rule without speeds, which differ from one N to another."""
+    if isinstance(rule, str):
+        return ClusteringConfig(rule=rule)
+    if not isinstance(rule, ClusteringConfig) or rule.speeds is None:
+        return rule
+    if rule.speeds != slots:
+        raise ConfigError(
+            f"the rule '{rule.rule}' comes with speeds = {list(rule.speeds)}, which are not the plan's; set "
+            "clustering.speeds for all rules instead"
+        )
+    return rule.model_copy(update={"speeds": None})
+
+
+def _on_slots(question: _Question, rules: Sequence[ClusteringConfig | Rule]) -> list[str]:
+    if question.speeds is None:
+        return []
+    shown = ", ".join(f"{speed:g}" for speed in question.speeds)
+    notes = [
+        f"Slots of speeds {shown}: N workloads take the N fastest. Times are in rounds of the fastest; speed-up and "
+        "efficiency are of time, participation is of rounds."
+    ]
+    blind = [rule_label(rule) for rule in rules if not takes_speeds(rule)]
+    return notes + [f"{name} takes no speeds; to train with it, remove clustering.speeds." for name in blind]
 
 
 def _usable(rules: Sequence[ClusteringConfig | Rule], fleet: Fleet) -> tuple[list[ClusteringConfig | Rule], list[str]]:
@@ -246,11 +309,15 @@ def _larger_batch(question: _Question, workloads: int) -> list[str]:
     ]
 
 
-def _row(question: _Question, rule: str, disclosed: str, assignment: IntArray) -> Row:
+def _row(
+    question: _Question, rule: str, disclosed: str, assignment: IntArray, slots: Slots | None, ignoring: IntArray
+) -> Row:
+    """What comes of an assignment; and of one `ignoring` speeds, where the slots have some."""
     fleet, sizes = question.fleet, question.sizes
     expected = expected_participation(fleet.counts, assignment, question.batch_size)
     n = expected.schedule.workloads
     samples = np.bincount(assignment, weights=fleet.counts).astype(np.int64)
+    times = _times(question, assignment, slots) if slots else None
     histograms = _by_cluster(fleet.histograms, assignment, n)
     payload = memory = None
     if sizes is not None:
@@ -265,17 +332,24 @@ def _row(question: _Question, rule: str, disclosed: str, assignment: IntArray) -
         samples_min=int(samples.min()),
         samples_max=int(samples.max()),
         rounds=expected.schedule.rounds,
-        objective=None if histograms is None else objective(fleet, assignment, n),
+        objective=None if histograms is None else objective(fleet, assignment, n, slots),
         participation_ran=expected.direct_ran,
         participation_system=expected.direct_system,
         participation_bound=expected.bounds.participation,
-        speedup=expected.schedule.speedup,
-        efficiency=expected.schedule.efficiency,
+        speedup=times.speedup if times else expected.schedule.speedup,
+        efficiency=times.efficiency if times else expected.schedule.efficiency,
         deviation=None if histograms is None else expected_deviation(histograms, question.batch_size),
         payload=payload,
         memory_slot_bytes=memory,
         discloses=disclosed,
+        times=times,
+        times_ignoring=_times(question, ignoring, slots) if slots else None,
     )
+
+
+def _times(question: _Question, assignment: IntArray, slots: Slots) -> SlotTimes:
+    samples = np.bincount(assignment, weights=question.fleet.counts).astype(np.int64)
+    return slot_times((-(-samples // question.batch_size)).tolist(), slots, question.synchronise)
 
 
 def _by_cluster(histograms: IntArray | None, assignment: IntArray, clusters: int) -> IntArray | None:

@@ -10,8 +10,9 @@
 4. Efficiency. Slots that wait at the barrier are paid for and learn nothing.
 
 The largest N asked that keeps all four under some rule wins. At that N, of the rules whose expected
-participation is within a point of the best, the one that discloses least wins. Knows no accuracy: it judges
-by the paper's evidence, which is one model and two data sets.
+participation is within a point of the best, the one that discloses least wins. Where slots have speeds, waiting
+and participation are counted in time. Knows no accuracy: it judges by the paper's evidence, which is one model
+and two data sets.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def recommend(rows: Sequence[Row], clients: int, batch_size: int) -> Recommendat
     ruled_out = []
     for workloads in (n for n in asked if n > chosen.workloads):
         peers = [row for row in rows if row.workloads == workloads]
-        nearest = min(peers, key=lambda row: len(faults[id(row)]))
+        nearest = min(peers, key=lambda row: (len(faults[id(row)]), row.times.epoch_time if row.times else 0))
         ruled_out.append(RuledOut(workloads, nearest.rule, "; ".join(faults[id(nearest)])))
     reason = _reason(chosen, single, asked, clients, batch_size)
     return Recommendation(chosen.workloads, chosen.rule, reason, tuple(ruled_out))
@@ -98,9 +99,14 @@ def _faults(row: Row, single: Row, covering: int | None, clients: int, batch_siz
 
 def _choose(sound: Sequence[Row]) -> Row:
     largest = [row for row in sound if row.workloads == max(row.workloads for row in sound)]
-    best = max(row.participation_system for row in largest)
-    tied = [row for row in largest if row.participation_system >= best - PARTICIPATION_TIE]
+    best = max(_participation(row) for row in largest)
+    tied = [row for row in largest if _participation(row) >= best - PARTICIPATION_TIE]
     return min(tied, key=_disclosure)
+
+
+def _participation(row: Row) -> float:
+    """Over the epoch's time, which with slots of unequal speeds is not that of the longest cluster's rounds."""
+    return row.participation_system * (row.rounds_max / row.epoch_time)
 
 
 def _disclosure(row: Row) -> int:
@@ -114,8 +120,7 @@ def _reason(row: Row, single: Row, asked: Sequence[int], clients: int, batch_siz
     parts = [
         f"expected participation rises from {single.participation_system:.1%} with one workload to "
         f"{row.participation_system:.1%}, of {row.participation_bound:.1%} possible",
-        f"an epoch takes {row.rounds_max:,} rounds instead of {single.rounds_max:,}, at {row.efficiency:.0%} "
-        "efficiency",
+        f"an epoch takes {_time(row, single)}, at {row.efficiency:.0%} efficiency",
         f"every cluster keeps at least {row.clients_min:,} clients",
     ]
     if row.deviation is not None and single.deviation:
@@ -125,6 +130,13 @@ def _reason(row: Row, single: Row, asked: Sequence[int], clients: int, batch_siz
         until = -(-clients // batch_size)
         parts.append(f"it is the largest N asked, and the bound would rise until N = {until:,}")
     return "; ".join(parts)
+
+
+def _time(row: Row, single: Row) -> str:
+    if row.times is None or row.times_ignoring is None:
+        return f"{row.rounds_max:,} rounds instead of {single.rounds_max:,}"
+    ignoring = f" ({row.times_ignoring.epoch_time:,.1f} if speeds were ignored)" * (row.times != row.times_ignoring)
+    return f"the time of {row.epoch_time:,.1f} rounds on the fastest slot instead of {single.epoch_time:,.1f}{ignoring}"
 
 
 def _reason_for_one(row: Row, asked: Sequence[int], clients: int, batch_size: int) -> str:

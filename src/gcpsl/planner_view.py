@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gcpsl.errors import ConfigError
+from gcpsl.metrics import SlotTimes
 from gcpsl.planner import SINGLE, Plan, Row
 from gcpsl.plugins import optional
 
@@ -35,11 +36,16 @@ Cell = tuple[str, Callable[[Row], str]]
 
 
 def to_json(plan: Plan) -> str:
-    """The whole plan. Shares are fractions, payloads bytes per epoch; what is unknown is null."""
+    """The whole plan. Shares are fractions, payloads bytes per epoch; what is unknown is null.
+
+    What concerns the slots' speeds is there only if they were asked about.
+    """
     value = asdict(plan)
     for shown, row in zip(value["rows"], plan.rows, strict=True):
         shown["rounds_max"] = row.rounds_max
         shown["objective"] = {**asdict(row.objective), "total": row.objective.total} if row.objective else None
+        if row.times is None:
+            del shown["times"], shown["times_ignoring"]
     return json.dumps(value, indent=2)
 
 
@@ -49,7 +55,10 @@ def render(plan: Plan) -> RenderableType:
     head = f"{plan.clients:,} clients, {plan.samples:,} samples{known}; batch size {plan.batch_size:,}"
     first = _table(plan, "Clusters and schedule", _schedule_columns(plan))
     second = _table(plan, "Participation, batches and cost per epoch", _cost_columns(plan))
-    return Group(Text(head, style="bold"), "", first, "", second, "", *_legend(plan), "", *_advice(plan))
+    tables: list[RenderableType] = [first, "", second, ""]
+    if plan.rows[0].times:
+        tables += [_table(plan, "Time on these slots, and how long each waits", _SLOT_COLUMNS), ""]
+    return Group(Text(head, style="bold"), "", *tables, *_legend(plan), "", *_advice(plan))
 
 
 def _schedule_columns(plan: Plan) -> list[Cell]:
@@ -82,6 +91,24 @@ def _cost_columns(plan: Plan) -> list[Cell]:
             ("slot\nMiB", lambda row: _mib(row.memory_slot_bytes or 0)),
         ]
     return columns
+
+
+def _epoch_time(times: SlotTimes | None) -> str:
+    return f"{times.epoch_time:,.1f}" if times else ""
+
+
+def _idle(times: SlotTimes | None) -> str:
+    """Every slot's share, four to a line."""
+    shares = [f"{share:4.0%}" for share in times.idle] if times else []
+    return "\n".join(" ".join(shares[k : k + 4]) for k in range(0, len(shares), 4))
+
+
+_SLOT_COLUMNS: list[Cell] = [
+    ("epoch\ntime", lambda row: _epoch_time(row.times)),
+    ("the slots\nwait", lambda row: _idle(row.times)),
+    ("time, if\nignored", lambda row: _epoch_time(row.times_ignoring)),
+    ("the slots\nwait", lambda row: _idle(row.times_ignoring)),
+]
 
 
 def _table(plan: Plan, title: str, columns: Sequence[Cell]) -> Table:
@@ -164,6 +191,8 @@ def save_plot(plan: Plan, path: str | Path) -> Path:
 
 def _panels(plan: Plan) -> list[Callable[[Axes, Plan], None]]:
     panels: list[Callable[[Axes, Plan], None]] = [_participation, _schedule]
+    if plan.rows[0].times:
+        panels.append(_times)
     if plan.classes:
         panels.append(_deviation)
     if plan.rows[0].payload:
@@ -189,6 +218,11 @@ def _schedule(axes: Axes, plan: Plan) -> None:
     axes.set(title="Ideal schedule", ylabel="speed-up over one after another (x)")
     axes.set_yscale("log", base=2)
     axes.set_yticks(asked, [f"{n:,}" for n in asked])
+
+
+def _times(axes: Axes, plan: Plan) -> None:
+    _lines(axes, plan, lambda row: row.epoch_time)
+    axes.set(title="Time on the slots", ylabel="epoch, in rounds of the fastest slot", ylim=(0, None))
 
 
 def _deviation(axes: Axes, plan: Plan) -> None:

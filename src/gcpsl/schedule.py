@@ -29,7 +29,8 @@ class EpochSchedule:
     """One epoch: each workload's rounds and clients, and the barriers between them.
 
     With `lockstep` the workloads take round t together and step on their batch-weighted mean gradient. `weights` are
-    the shares of the samples by which replicas count in fusion: all workloads', also where this is the `part` of some.
+    the shares of the samples by which replicas count in fusion, and `batches` the sizes by which gradients do: all
+    workloads', also where this is the `part` of some.
     """
 
     epoch: int
@@ -38,6 +39,7 @@ class EpochSchedule:
     phases: tuple[Phase, ...]
     lockstep: bool
     weights: tuple[float, ...]
+    batches: tuple[IntArray, ...]
     numbers: range
 
     @property
@@ -48,6 +50,11 @@ class EpochSchedule:
         """What these workloads have to do."""
         own = slice(numbers.start, numbers.stop)
         return replace(self, plans=self.plans[own], members=self.members[own], numbers=numbers)
+
+    def round_weights(self, t: int) -> list[float]:
+        """Every workload's share of round t's samples; nothing where it has no such round."""
+        sizes = [int(sizes[t]) if t < len(sizes) else 0 for sizes in self.batches]
+        return [size / sum(sizes) for size in sizes]
 
 
 REGIMES: dict[str, dict[str, str]] = {
@@ -100,6 +107,7 @@ def epoch_schedule(
         phases(config, last),
         lockstep=config.synchronise == "step",
         weights=tuple(count / sum(samples) for count in samples),
+        batches=tuple(plan.sizes for plan in plans),
         numbers=range(len(plans)),
     )
 

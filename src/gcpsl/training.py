@@ -234,6 +234,9 @@ class Training:
             self._ranks.meet("a stop that was asked for", LEFT)
             raise Interrupted
 
+    def stop_asked(self) -> bool:
+        return self._stop.asked
+
     def at_barrier(self, place: str) -> None:
         """Wait for the others, and leave with them if any of them has been asked to stop."""
         meeting = self._ranks.meet(place, LEFT if self._stop.asked and self._ranks.size > 1 else "")

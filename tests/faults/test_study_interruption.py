@@ -1,4 +1,4 @@
-"""A study stopped by Ctrl-C or killed goes on where it was, and one killed run doesn't stop the others."""
+"""A study that is killed, or stopped by Ctrl-C, goes on where it was; one killed run doesn't stop the others."""
 
 from __future__ import annotations
 
@@ -7,71 +7,91 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner, Result
 
 import gcpsl
+from gcpsl import cli
 from gcpsl.studies.tasks import is_claimed
 
-SETTINGS = "train.epochs = 24\npartition.clients = 16\nschedule.workloads = 2\nrun.checkpoint_every_s = 0.05\n"
-GRID = f"seeds = [0]\n[settings]\n{SETTINGS}[rows.a]\n[rows.b]\noptimizer.lr = 0.03\n"
+SETTINGS = "train.epochs = 16\npartition.clients = 16\nschedule.workloads = 2\nrun.checkpoint_every_s = 0.05\n"
+GRID = f"seeds = [0]\n[settings]\n{SETTINGS}[rows.a]\n[rows.b]\ntrain.epochs = 2\n"
+WORDS = ["study", "run", "grid.toml", "--jobs", "1"]
 
 
-def study(cwd: Path) -> subprocess.Popen[str]:
-    words = [sys.executable, "-u", "-m", "gcpsl", "study", "run", "grid.toml", "--jobs", "1"]
-    return subprocess.Popen(words, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "grid.toml").write_text(GRID)
+    return tmp_path
 
 
-def epochs(cwd: Path) -> int:
-    return sum(log.read_bytes().count(b"\n") for log in cwd.glob("runs/*/epochs.jsonl"))
+def log() -> Path:
+    """Of the run that is trained first."""
+    return min(Path("runs/study-logs").glob("*.log"), key=lambda path: path.stat().st_ctime)
+
+
+def epochs() -> int:
+    return sum(file.read_bytes().count(b"\n") for file in Path("runs").glob("*/epochs.jsonl"))
 
 
 def wait_for(met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 90
     while not met():
         assert time.monotonic() < deadline, "nothing happens"
         time.sleep(0.01)
 
 
-def ended(process: subprocess.Popen[str]) -> str:
-    return process.communicate(timeout=120)[0]
+def study(after_epochs: int | None = None, act: Callable[[], None] = lambda: None) -> Result:
+    """`gcpsl study run` in this process, disturbed once when so many more epochs are done."""
+    goal = epochs() + (after_epochs or 0)
+
+    def disturb() -> None:
+        wait_for(lambda: epochs() > goal)
+        act()
+
+    disturber = threading.Thread(target=disturb)
+    if after_epochs is not None:
+        disturber.start()
+    result = CliRunner().invoke(cli.app, WORDS)
+    if after_epochs is not None:
+        disturber.join()
+    return result
 
 
-def test_stopped_or_killed_a_study_goes_on_to_the_same_models(tmp_path: Path) -> None:
-    """Four starts: stopped by Ctrl-C, killed, its run killed, and at last left alone."""
-    (tmp_path / "grid.toml").write_text(GRID)
-    stopped = study(tmp_path)
-    wait_for(lambda: epochs(tmp_path) > 3)
-    stopped.send_signal(signal.SIGINT)
-    output = ended(stopped)
-    assert stopped.returncode == 130, output
-    assert "a seed 0: stopped in epoch" in output
-    assert output.endswith("Stopped; 2 runs are left. The same command goes on.\n")
+def kill_the_run() -> None:
+    begun = re.findall(r"^== begun .* process (\d+)$", log().read_text(), re.M)
+    os.kill(int(begun[-1]), signal.SIGKILL)
 
-    before = epochs(tmp_path)
-    killed = study(tmp_path)
-    wait_for(lambda: epochs(tmp_path) > before + 3)
+
+def test_killed_and_stopped_a_study_ends_with_the_models_of_an_undisturbed_one() -> None:
+    killed = subprocess.Popen([sys.executable, "-m", "gcpsl", *WORDS])
+    wait_for(lambda: epochs() > 2)
     killed.kill()
-    assert re.search(r"a seed 0: goes on after epoch \d+/24", ended(killed))
-    (log,) = tmp_path.glob("runs/study-logs/*.log")
-    wait_for(lambda: not is_claimed(log))  # its run stops by itself
+    killed.wait()
+    wait_for(lambda: not is_claimed(log()))  # its run stops by itself
 
-    before = epochs(tmp_path)
-    run_killed = study(tmp_path)
-    wait_for(lambda: epochs(tmp_path) > before)
-    os.kill(int(re.findall(r"^== begun .* process (\d+)$", log.read_text(), re.M)[-1]), signal.SIGKILL)
-    output = ended(run_killed)
-    assert run_killed.returncode == 4, output
-    assert "a seed 0: FAILED: its process was ended by SIGKILL" in output
-    assert "b seed 0: finished" in output
+    result = study(2, lambda: os.kill(os.getpid(), signal.SIGINT))
+    assert result.exit_code == 130, result.output
+    assert re.search(r"^a seed 0: goes on after epoch \d+/16$", result.output, re.M)
+    assert re.search(r"^a seed 0: stopped in epoch \d+/16$", result.output, re.M)
+    assert result.output.endswith("Stopped; 2 runs are left. The same command goes on.\n")
 
-    assert ended(study(tmp_path)).endswith("All 2 runs have finished.\n")
-    (path,) = tmp_path.glob("runs/a-seed-0-*")
+    result = study(1, kill_the_run)
+    assert "a seed 0: FAILED: its process was ended by SIGKILL" in result.output
+    assert "b seed 0: finished" in result.output
+    assert "1 of 2 runs failed" in str(result.exception)
+
+    assert study().output.endswith("All 2 runs have finished.\n")
+    (path,) = Path("runs").glob("a-seed-0-*")
     words = [word.replace(" ", "") for word in SETTINGS.splitlines()]
-    whole = gcpsl.train(None, *words, f"run.root={tmp_path / 'whole'}", "runtime.threads=1").path
+    whole = gcpsl.train(None, *words, "run.root=whole").path
     mine, other = (load_file(folder / "model.safetensors") for folder in (path, whole))
     assert all(torch.equal(mine[name], other[name]) for name in other)

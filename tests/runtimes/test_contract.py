@@ -79,6 +79,9 @@ class Watcher:
         if self._stop_after is not None and self.rounds >= self._stop_after:
             raise Interrupted
 
+    def stop_asked(self) -> bool:
+        return False
+
     def at_barrier(self, place: str) -> None:
         assert "barrier" in place or "turn" in place
 

@@ -20,7 +20,7 @@ from gcpsl import fusion, training
 from gcpsl.config import Config
 from gcpsl.errors import ConfigError, RanksError
 from gcpsl.ranks import Alone, Ranks, own_workloads
-from gcpsl.runtimes.base import EpochProgress, Job
+from gcpsl.runtimes.base import EpochProgress, Interrupted, Job
 from gcpsl.runtimes.eager import EagerRuntime
 from gcpsl.runtimes.graphed import GraphedRuntime
 from gcpsl.runtimes.slots import Slots, refuse_sharing_gpus
@@ -77,6 +77,43 @@ def test_every_regime_ends_with_the_bits_of_one_process(size: int, small: MakeCo
         for rank in several:
             assert rank[name]["model"] == alone["model"], name
             assert rank[name]["seen"] == alone["seen"], name
+
+
+class Impatient(Watcher):
+    """Asks to stop from its second round on."""
+
+    def stop_asked(self) -> bool:
+        return self.rounds >= 1
+
+
+def stopped_on_rank(config: Config) -> tuple[list[int], dict[str, Any]]:
+    """An epoch in lockstep that the last rank stops and all go on with."""
+    torch.set_num_threads(1)
+    with closing(Slots(WORKLOADS, CPU, timeout_s=60)) as ranks:
+        bench = Bench.of(config)
+        runtime = EagerRuntime(Job(config, bench.data, bench.model, ranks=ranks))
+        own = own_workloads(ranks.rank, ranks.size, WORKLOADS)
+        schedule, progress = bench.schedule(1).part(own), EpochProgress.start(len(own), ranks.size)
+        watcher = Impatient() if ranks.rank == ranks.size - 1 else Watcher()
+        with pytest.raises(Interrupted):
+            runtime.run_epoch(schedule, config.optimizer.lr, progress, watcher)
+        done = list(progress.rounds_done)
+        runtime.run_epoch(schedule, config.optimizer.lr, progress, Watcher())
+        return done, {name: tensor.tolist() for name, tensor in runtime.model_state().items()}
+
+
+@pytest.mark.parametrize("regime", ["data-parallel", "clusters in lockstep"])
+def test_in_lockstep_one_rank_that_stops_stops_all_after_the_same_round(
+    regime: str, small: MakeConfig, tmp_path: Path
+) -> None:
+    config = small("schedule.workloads=3", "runtime.device=cpu", *REGIMES[regime])
+    torch.set_num_threads(1)
+    bench = Bench.of(config)
+    alone = bench.run(EagerRuntime(Job(config, bench.data, bench.model)), epochs=1)
+    expected = {name: tensor.tolist() for name, tensor in alone.model_state().items()}
+    (first, model), (second, _) = on_ranks(2, tmp_path, stopped_on_rank, config)
+    assert first + second == [2, 2, 2]
+    assert model == expected
 
 
 def _flat(state: dict[str, Any]) -> torch.Tensor:

@@ -40,12 +40,32 @@ from gcpsl.errors import ConfigError
         ("data=3", "data = 3: is a section"),
         ("schedule.synchronise=epoc", "did you mean 'epoch'?"),
         ("run.root=", "write key=value"),
+        ("clustering.speeds=[1, 1]", "clustering.speeds has 2 speeds and schedule.workloads = 4: give one speed per"),
+        ("clustering.speeds=[]", "clustering.speeds has 0 speeds"),
+        ("clustering.speeds=[1, 1, 0, 1]", "clustering.speeds = 0: must be at least 1e-06"),
+        ("clustering.speeds=[1, 1, -2, 1]", "clustering.speeds = -2: must be at least 1e-06"),
+        ("clustering.speeds=[1, 1, inf, 1]", "clustering.speeds = Infinity: must be finite"),
+        ("clustering.speeds=2", "clustering.speeds = 2: must be a list"),
         ("=3", "write key=value"),
     ],
 )
 def test_a_wrong_override_names_the_setting_and_what_is_allowed(override: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         configs.load(None, [override])
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("clustering.rule=random", "'random' deals clients out blindly and can't heed clustering.speeds; use 'size_ba"),
+        ("schedule.draw=all", "clustering.speeds needs schedule.draw = 'cluster': with 'all' there are no clusters"),
+        ("schedule.workloads=3", "has 4 speeds and schedule.workloads = 3"),
+    ],
+)
+def test_speeds_that_nothing_would_heed_are_refused(override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        configs.load(None, ["clustering.speeds=[1, 1, 1, 0.5]", override])
     assert message in str(caught.value)
 
 
@@ -110,6 +130,7 @@ def test_the_resolved_file_reads_back_to_the_same_for_every_setting(tmp_path: Pa
             "schedule.synchronise=7",
             "optimizer.lr=1e-7",
             "runtime.threads=3",
+            "clustering.speeds=[1, 0.5, 3, 1]",
         ],
     )
     (tmp_path / "config.toml").write_text(configs.to_toml(odd))

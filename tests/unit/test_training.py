@@ -18,6 +18,7 @@ from torch import nn
 import gcpsl
 from gcpsl.config import Config, OptimizerConfig
 from gcpsl.data import Dataset
+from gcpsl.display import Silent
 from gcpsl.errors import ConfigError, RunError
 from gcpsl.fleet import Fleet, IntArray
 from gcpsl.metrics import PayloadSizes
@@ -271,6 +272,33 @@ def test_a_resumed_run_keeps_the_clusters_it_began_with(small: MakeConfig, datas
 
     fresh = gcpsl.train(small(), dataset=dataset, rule=alternate)
     assert [r.test_loss for r in resumed.epochs] == [r.test_loss for r in fresh.epochs]
+
+
+class LeavesInTheThirdEpoch(Silent):
+    def epoch_done(self, record: EpochRecord) -> None:
+        if record.epoch == 3:
+            raise KeyboardInterrupt
+
+
+def test_a_fast_slot_trains_on_more_and_a_resumed_run_agrees(small: MakeConfig, dataset: Dataset) -> None:
+    speeds = ("clustering.speeds=[3, 1]", "train.epochs=4", "run.checkpoint_every_s=0")
+    whole = gcpsl.train(small(*speeds, "run.name=whole"), dataset=dataset)
+    fast, slow = whole.epochs[0].rounds
+    assert fast == pytest.approx(3 * slow, abs=2)
+    with pytest.raises(KeyboardInterrupt):
+        gcpsl.train(small(*speeds, "run.name=left"), dataset=dataset, display=LeavesInTheThirdEpoch())
+    folder = RunFolder(whole.path.parent / "left")
+    assert folder.config().clustering.speeds == (3, 1)
+    resumed = gcpsl.resume(folder.path, dataset=dataset)
+    stored, expected = (RunFolder(run.path).read_json("assignment.json") for run in (resumed, whole))
+    assert stored is not None
+    assert expected is not None
+    assert stored["assignment"] == expected["assignment"]
+    assert [(r.rounds, r.loss, r.test_loss) for r in resumed.epochs] == [
+        (r.rounds, r.loss, r.test_loss) for r in whole.epochs
+    ]
+    one, other = load_file(whole.path / "model.safetensors"), load_file(resumed.path / "model.safetensors")
+    assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def stopped_run(config: Config, dataset: Dataset | None) -> RunFolder:

@@ -5,6 +5,7 @@ from gcpsl.metrics.expected import expected_deviation, expected_participation
 from gcpsl.metrics.participation import InactivityBounds, Participation, inactivity_bounds, observed
 from gcpsl.metrics.payload import Payload, PayloadSizes, epoch_payload, fusion_bytes, fusions_per_epoch
 from gcpsl.metrics.schedule import Schedule
+from gcpsl.metrics.slots import SlotTimes, slot_times
 from gcpsl.metrics.targets import Crossing, EpochMark, crossing
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Payload",
     "PayloadSizes",
     "Schedule",
+    "SlotTimes",
     "batch_deviation",
     "crossing",
     "epoch_payload",
@@ -24,4 +26,5 @@ __all__ = [
     "fusions_per_epoch",
     "inactivity_bounds",
     "observed",
+    "slot_times",
 ]

@@ -71,14 +71,19 @@ class EpochProgress:
 
     def everyones(self, numbers: range, workloads: int, ranks: Ranks) -> EpochProgress:
         """The progress of all workloads, put together from every rank's; its time is that of the slowest."""
-        by_workload = torch.zeros(3, workloads, dtype=torch.float64)
-        by_workload[:, numbers.start : numbers.stop] = torch.tensor(
-            [self.rounds_done, self.loss_sums, self.busy_s], dtype=torch.float64
+        lengths = [workloads] * 3 + [ranks.size] * 2
+        mine = torch.zeros(sum(lengths), dtype=torch.float64)
+        own, at = slice(numbers.start, numbers.stop), slice(ranks.rank, ranks.rank + 1)
+        known = (
+            (own, self.rounds_done),
+            (own, self.loss_sums),
+            (own, self.busy_s),
+            (at, [self.local_s]),
+            (at, [self.waits_s[ranks.rank]]),
         )
-        rounds_done, loss_sums, busy_s = ranks.total(by_workload).tolist()
-        by_rank = torch.zeros(2, ranks.size, dtype=torch.float64)
-        by_rank[:, ranks.rank] = torch.tensor([self.local_s, self.waits_s[ranks.rank]], dtype=torch.float64)
-        local_s, waits_s = ranks.total(by_rank).tolist()
+        for part, (place, values) in zip(mine.split(lengths), known, strict=True):
+            part[place] = torch.tensor(values, dtype=torch.float64)
+        rounds_done, loss_sums, busy_s, local_s, waits_s = (part.tolist() for part in ranks.total(mine).split(lengths))
         return replace(
             self,
             rounds_done=[int(rounds) for rounds in rounds_done],
@@ -97,6 +102,10 @@ class Observer(Protocol):
     """Whoever follows the rounds. May raise `Interrupted`, once `progress` counts what is told of."""
 
     def rounds_done(self, loss: float, rounds: int) -> None: ...
+
+    def stop_asked(self) -> bool:
+        """Whether this rank is to stop. Where ranks take every round together, all do after the round that follows."""
+        ...
 
     def at_barrier(self, place: str) -> None:
         """All rounds up to a barrier are done here; returns once they are on every rank."""

@@ -26,7 +26,7 @@ from gcpsl.errors import ConfigError
 from gcpsl.flat import FlatSegment
 from gcpsl.fusion import relative_drift, squared_distance
 from gcpsl.ranks import own_workloads
-from gcpsl.runtimes.base import EpochProgress, Job, Observer, Score
+from gcpsl.runtimes.base import EpochProgress, Interrupted, Job, Observer, Score
 from gcpsl.runtimes.numerics import Numerics
 from gcpsl.schedule import EpochSchedule, Phase
 from gcpsl.seeds import Purpose, integer_seed
@@ -135,7 +135,7 @@ class EagerRuntime:
         self, schedule: EpochSchedule, phase: Phase, lr: float, progress: EpochProgress, observer: Observer
     ) -> None:
         """Every workload takes round t, and all step on the mean of their gradients, weighted by batch size."""
-        for t in range(max(phase.start, *progress.rounds_done), phase.stop):
+        for t in range(self._first_round(phase, progress), phase.stop):
             rounds = {n: plan.round(t) for n, plan in enumerate(schedule.plans) if t < plan.rounds}
             total = 0.0
             for n, round_plan in rounds.items():
@@ -145,12 +145,20 @@ class EagerRuntime:
                 self._account(progress, n, loss, time.perf_counter() - started)
                 total += loss
             started = time.perf_counter()
-            self._average_gradients({n: round_plan.size for n, round_plan in rounds.items()})
+            stop = self._average_gradients(schedule.round_weights(t), stop=observer.stop_asked())
             for workload in self.workloads:
                 workload.update(lr)
             progress.local_s += time.perf_counter() - started
             if rounds:
                 observer.rounds_done(total / sum(plan.size for plan in rounds.values()), len(rounds))
+            if stop:
+                raise Interrupted
+
+    def _first_round(self, phase: Phase, progress: EpochProgress) -> int:
+        """Of those that all workloads of all ranks take together; some may have had their last."""
+        done = torch.zeros(self._ranks.size, dtype=torch.float64)
+        done[self._ranks.rank] = max(progress.rounds_done)
+        return max(phase.start, int(self._ranks.total(done).max()))
 
     def _seed_noise(self, n: int, t: int) -> None:
         """What modules draw in a round (dropout) follows from the round, so a resumed epoch draws the same."""
@@ -167,17 +175,18 @@ class EagerRuntime:
         progress.busy_s[n] += seconds
         progress.local_s += seconds
 
-    def _average_gradients(self, sizes: Mapping[int, int]) -> None:
-        """Give every workload of every rank the mean gradient, weighted by batch size; `sizes` are this rank's."""
-        mine = torch.zeros(len(self._weights), dtype=torch.float64)
-        for n, size in sizes.items():
-            mine[self._numbers[n]] = size
-        everyones = self._ranks.total(mine)
-        gradients = [tuple(s.gradients for s in workload.segments()) for workload in self.workloads]
-        mean = [torch.empty_like(buffer) for buffer in gradients[0]]
-        self._ranks.fuse(gradients, (everyones / everyones.sum()).tolist(), mean)
-        for own in gradients:
-            _copy(mean, own)
+    def _average_gradients(self, weights: Sequence[float], *, stop: bool) -> bool:
+        """Give every workload of every rank the weighted mean gradient.
+
+        Returns whether a rank that took this round is to stop, so that all do, where there are several.
+        """
+        asked = torch.full((1,), float(stop and self._ranks.size > 1), device=self.device)
+        told = [(*(s.gradients for s in workload.segments()), asked) for workload in self.workloads]
+        mean = [torch.empty_like(buffer) for buffer in told[0]]
+        self._ranks.fuse(told, weights, mean)
+        for *gradients, _ in told:
+            _copy(mean[:-1], gradients)
+        return self._ranks.size > 1 and bool(mean[-1] > 0)
 
     def _replicas(self) -> list[tuple[Tensor, ...]]:
         """Each workload's buffers, the client segment's and then the server segment's."""

@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from gcpsl.data.device import DeviceSamples
 from gcpsl.errors import ConfigError, RunError
-from gcpsl.runtimes.base import EpochProgress, Job, Observer
+from gcpsl.runtimes.base import EpochProgress, Interrupted, Job, Observer
 from gcpsl.runtimes.capture import Graphs, Work
 from gcpsl.runtimes.eager import EagerRuntime
 from gcpsl.runtimes.lanes import Lane, Lanes
@@ -194,19 +194,21 @@ class GraphedRuntime(EagerRuntime):
     ) -> None:
         """Gradients are averaged between two graphs; the host has to wait for the other ranks anyway."""
         (group,) = self._lanes.groups
-        for t in range(max(phase.start, *progress.rounds_done), phase.stop):
+        for t in range(self._first_round(phase, progress), phase.stop):
             started = time.perf_counter()
             turns = {n: t for n, plan in enumerate(schedule.plans) if t < plan.rounds}
             if turns and self._lanes.network is not None:
                 self._graphs.replay((group[0].first, self._config.schedule.batch_size))
             elif turns:
                 self._replay_gradients(group, schedule, turns)
-            self._average_gradients({n: int(schedule.plans[n].sizes[t]) for n in turns})
+            stop = self._average_gradients(schedule.round_weights(t), stop=observer.stop_asked())
             self._graphs.replay(JOINT_UPDATE)
             losses = self._lanes.losses()
             if turns:
                 done = {n: range(t, t + 1) for n in turns}
                 observer.rounds_done(*_settle(progress, schedule, done, losses, time.perf_counter() - started))
+            if stop:
+                raise Interrupted
 
     def _replay(self, group: list[Lane], schedule: EpochSchedule, turns: list[int], stops: list[int]) -> None:
         """One round of every replica of the group that has one left."""

@@ -7,11 +7,12 @@ through the store that the processes met by, so that whoever doesn't can be name
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -27,7 +28,7 @@ from gcpsl.errors import ConfigError, RanksError
 from gcpsl.ranks import Meeting, own_workloads
 
 NAP_S_MAX, LOOK_S, LINGER_S = 0.005, 0.5, 2.0
-SILENT = "."  # a store holds no empty values
+NEVER = "-"  # on no board
 
 
 def launched_by_torchrun() -> bool:
@@ -65,9 +66,12 @@ def take_own_gpu() -> torch.device:
 
 
 def _exchange(sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]) -> None:
-    """Send each tensor to a rank, and receive into others. Between two ranks they pair up in order."""
-    operations = [dist.P2POp(dist.isend, tensor, rank) for rank, tensor in sends if len(tensor)]
-    operations += [dist.P2POp(dist.irecv, tensor, rank) for rank, tensor in receives if len(tensor)]
+    """Send each tensor to a rank, and receive into others. Between two ranks they pair up in order.
+
+    Receives come first: Gloo fills a link in both directions only where the other side waits already.
+    """
+    operations = [dist.P2POp(dist.irecv, tensor, rank) for rank, tensor in receives if len(tensor)]
+    operations += [dist.P2POp(dist.isend, tensor, rank) for rank, tensor in sends if len(tensor)]
     for work in dist.batch_isend_irecv(operations) if operations else []:
         work.wait()
 
@@ -89,7 +93,7 @@ class Slots:
             device_id=device if device.type == "cuda" else None,  # connects now, and not in the first epoch
         )
         self._timeout_s, self._device, self._meetings = timeout_s, device, itertools.count()
-        self._room: Tensor | None = None  # for what is received, kept for the next time
+        self._room: list[list[Tensor]] = []  # for what is received, kept for the next time
         self._neighbours: dict[int, int] = {}
         self._neighbours = self._on_this_host()
         self._workloads = [len(own_workloads(rank, self.size, workloads)) for rank in range(self.size)]
@@ -122,22 +126,50 @@ class Slots:
             ) from None
 
     def _words(self, number: int, word: str, started: float) -> list[str | None]:
-        """What each rank says when it comes to this meeting; None of those who haven't come in time."""
-        keys = [f"{number}/{rank}" for rank in range(self.size)]
-        self._store.set(keys[self.rank], word or SILENT)
+        """What each rank says when it comes to this meeting; None of those who haven't come in time.
+
+        All write on one board. Only the first rank looks at it again and again, and says when it is full.
+        """
+        board, full = f"{number}/board", f"{number}/full"
+        self._store.append(board, json.dumps([self.rank, word]) + "\n")  # type: ignore[attr-defined] # the stubs lack it
         looked = started
-        while not self._store.check(keys):
+        while not (self._gathered(board, full) if self.rank == 0 else self._is_there(full)):
             waited = time.monotonic() - started
             if waited > self._timeout_s:
-                return [SILENT if self._store.check([key]) else None for key in keys]
+                said = self._read(board)
+                return [said.get(rank) for rank in range(self.size)]
             if time.monotonic() - looked > LOOK_S:
-                self._look_for_the_dead(keys)
+                self._look_for_the_dead(self._read(board))
                 looked = time.monotonic()
-            time.sleep(min(NAP_S_MAX, waited / 50))
-        words = [value.decode() for value in self._store.multi_get(keys)]
-        if number >= 2:
-            self._store.delete_key(f"{number - 2}/{self.rank}")  # read by all, as they came to the one after it
-        return ["" if said == SILENT else said for said in words]
+            if self.rank == 0:
+                time.sleep(min(NAP_S_MAX, waited / 50))
+        if self.rank == 0 and number:
+            for name in ("board", "full"):
+                self._store.delete_key(f"{number - 1}/{name}")  # read by all, as they came to this one
+        said = self._read(board)
+        return [said[rank] for rank in range(self.size)]
+
+    def _gathered(self, board: str, full: str) -> bool:
+        """Whether all have come, of which the others are then told."""
+        everybody = bool(len(self._read(board)) == self.size)
+        if everybody:
+            self._store.set(full, "yes")
+        return everybody
+
+    def _is_there(self, key: str) -> bool:
+        """Whether the store has it, now or soon."""
+        try:
+            self._store.wait([key], timedelta(seconds=min(LOOK_S, self._timeout_s)))
+        except dist.DistStoreError:
+            return False
+        return True
+
+    def _read(self, board: str) -> dict[int, str]:
+        """Who has come to a meeting, and what they said.
+
+        An exchange of what isn't there gives the value in one round trip, without waiting; `get` takes two.
+        """
+        return dict(json.loads(line) for line in self._store.compare_set(board, NEVER, NEVER).splitlines())
 
     def _on_this_host(self) -> dict[int, int]:
         """The other ranks' processes that this one can see."""
@@ -145,9 +177,9 @@ class Slots:
         said = [word.rpartition(" ") for word in self.meet("the start of the ranks", f"{host} {os.getpid()}").words]
         return {rank: int(pid) for rank, (where, _, pid) in enumerate(said) if where == host and rank != self.rank}
 
-    def _look_for_the_dead(self, keys: Sequence[str]) -> None:
+    def _look_for_the_dead(self, come: Container[int]) -> None:
         for rank, pid in self._neighbours.items():
-            if not _alive(pid) and not self._store.check([keys[rank]]):
+            if rank not in come and not _alive(pid):
                 raise RanksError(f"rank {rank} died (its process {pid} is gone)")
 
     def fuse(self, replicas: Sequence[Sequence[Tensor]], weights: Sequence[float], into: Sequence[Tensor]) -> None:
@@ -159,38 +191,32 @@ class Slots:
         if self.size == 1:
             fusion.fuse(replicas, weights, into)
             return
-        floating = [i for i, buffer in enumerate(into) if buffer.is_floating_point()]
-        own = [[replica[i] for i in floating] for replica in replicas]
-        mean = [into[i] for i in floating]
-        with self._naming("a fusion"):
-            theirs = self._exchange_slices(own, mean)
-            slices = [theirs.get(n) or self._slice(own[n - self._first], self.rank) for n in range(len(weights))]
-            fusion.fuse(slices, weights, self._slice(mean, self.rank))
-            peers = [rank for rank in range(self.size) if rank != self.rank]
-            sends = [(rank, piece) for rank in peers for piece in self._slice(mean, self.rank)]
-            _exchange(sends, [(rank, piece) for rank in peers for piece in self._slice(mean, rank)])
-        self._fuse_counters(replicas, weights, into)
-
-    def _exchange_slices(self, own: Sequence[Sequence[Tensor]], like: Sequence[Tensor]) -> dict[int, list[Tensor]]:
-        """Send everybody their slice of this rank's replicas. Returns this rank's slice of all others', by number."""
-        shape = [len(piece) for piece in self._slice(like, self.rank)]
-        foreign = [
-            (rank, n)
-            for rank in range(self.size)
-            if rank != self.rank
-            for n in own_workloads(rank, self.size, sum(self._workloads))
-        ]
-        if self._room is None or self._room.shape != (len(foreign), sum(shape)):
-            with torch.inference_mode(mode=False):  # to be written again outside of it
-                self._room = torch.zeros(len(foreign), sum(shape), dtype=like[0].dtype, device=self._device)
-        theirs = {n: list(row.split(shape)) for (_, n), row in zip(foreign, self._room, strict=True)}
         peers = [rank for rank in range(self.size) if rank != self.rank]
-        sends = [(rank, piece) for rank in peers for replica in own for piece in self._slice(replica, rank)]
+        with self._naming("a fusion"):
+            parts = self._exchange_parts(replicas, peers)
+            fusion.fuse(parts, weights, self._part(into, self.rank))
+            sends = [(rank, piece) for rank in peers for piece in self._slice(into, self.rank)]
+            _exchange(sends, [(rank, piece) for rank in peers for piece in self._slice(into, rank)])
+
+    def _exchange_parts(self, replicas: Sequence[Sequence[Tensor]], peers: Sequence[int]) -> list[list[Tensor]]:
+        """Send everybody their part of this rank's replicas. Returns this rank's part of all replicas."""
+        own = [self._part(replica, self.rank) for replica in replicas]
+        foreign = [(rank, n) for rank in peers for n in own_workloads(rank, self.size, sum(self._workloads))]
+        if [len(piece) for room in self._room[:1] for piece in room] != [len(piece) for piece in own[0]]:
+            with torch.inference_mode(mode=False):  # to be written again outside of it
+                self._room = [[torch.empty_like(piece) for piece in own[0]] for _ in foreign]
+        theirs = {n: room for (_, n), room in zip(foreign, self._room, strict=True)}
+        sends = [(rank, piece) for rank in peers for replica in replicas for piece in self._part(replica, rank)]
         _exchange(sends, [(rank, piece) for rank, n in foreign for piece in theirs[n]])
-        return theirs
+        return [theirs.get(n) or own[n - self._first] for n in range(sum(self._workloads))]
+
+    def _part(self, buffers: Sequence[Tensor], rank: int) -> list[Tensor]:
+        """What a rank fuses of these: a slice, and all counters, which are few and so need no second exchange."""
+        return [*self._slice(buffers, rank), *(buffer for buffer in buffers if not buffer.is_floating_point())]
 
     def _slice(self, buffers: Sequence[Tensor], rank: int) -> list[Tensor]:
-        """A rank's part of all the buffers' elements: a piece, which may be empty, of each."""
+        """A rank's share of the floating-point buffers' elements: a piece, which may be empty, of each."""
+        buffers = [buffer for buffer in buffers if buffer.is_floating_point()]
         length = sum(len(buffer) for buffer in buffers)
         start, stop = (length * r // self.size for r in (rank, rank + 1))
         pieces = []
@@ -198,22 +224,6 @@ class Slots:
             pieces.append(buffer[max(0, start) : max(0, min(stop, len(buffer)))])
             start, stop = start - len(buffer), stop - len(buffer)
         return pieces
-
-    def _fuse_counters(
-        self, replicas: Sequence[Sequence[Tensor]], weights: Sequence[float], into: Sequence[Tensor]
-    ) -> None:
-        whole = [i for i, buffer in enumerate(into) if not buffer.is_floating_point() and len(buffer)]
-        if not whole:
-            return
-        mine = torch.zeros(sum(self._workloads), sum(len(into[i]) for i in whole), dtype=torch.float64)
-        for row, replica in enumerate(replicas):
-            mine[self._first + row] = torch.cat([replica[i] for i in whole])
-        everyones = self.total(mine).to(torch.int64)
-        columns = [everyones[:, at] for at in torch.arange(everyones.shape[1]).split([len(into[i]) for i in whole])]
-        for i, counters in zip(whole, columns, strict=True):
-            mean = torch.empty_like(into[i], device="cpu")
-            fusion.fuse([[row] for row in counters], weights, [mean])
-            into[i].copy_(mean)
 
     def total(self, values: Tensor) -> Tensor:
         summed = values.to(self._device)

@@ -120,7 +120,9 @@ def _counted(config: Config) -> dict[str, Any]:
     if config.schedule.draw == "all":
         values["clustering"] = None
     elif config.clustering.rule in ("random", "size_balanced"):
-        values["clustering"] = {"rule": config.clustering.rule}
+        values["clustering"] = {
+            name: value for name, value in values["clustering"].items() if name not in LABEL_AWARE_ONLY
+        }
     return values
 
 

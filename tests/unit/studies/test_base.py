@@ -176,6 +176,8 @@ def test_whatever_can_change_results_makes_another_run(change: str) -> None:
 def test_settings_that_a_rule_does_not_read_make_no_other_run() -> None:
     blind = configs.override(DEFAULT, "clustering.rule=random")
     assert run_key(configs.override(blind, "clustering.swaps=false")) == run_key(blind)
+    balanced = configs.override(DEFAULT, "clustering.rule=size_balanced")
+    assert run_key(configs.override(balanced, "clustering.speeds=[1, 1, 1, 0.5]")) != run_key(balanced)
     single = configs.override(DEFAULT, "schedule.draw=all")
     assert run_key(configs.override(single, "clustering.rule=random")) == run_key(single)
 
