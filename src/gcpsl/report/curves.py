@@ -108,7 +108,9 @@ def accuracy_against_all(section: Section) -> Figure:
 def drift(section: Section) -> Figure | Missing:
     """How far the replicas had moved apart at each epoch's last fusion."""
     name, title = f"drift-{section.study.name}", f"Replica drift in {section.study.name}"
-    fused = [i for i, line in enumerate(section.lines) if any(record.drift for record in line.group.runs[0].records)]
+    fused = [
+        i for i, line in enumerate(section.lines) if any(any(record.drift) for record in line.group.runs[0].records)
+    ]
     if not fused:
         return Missing(name, title, "needs runs with several workloads that are fused")
     caption = (
@@ -116,7 +118,7 @@ def drift(section: Section) -> Figure | Missing:
         "distance from their mean, relative to its norm. Lines are means over the seeds, bands one standard deviation."
     )
     return Figure(
-        name, title, caption, (Panel("", partial(_draw_drift, lines=section.lines, fused=fused)),), 1, (6.6, 3.6)
+        name, title, caption, (Panel("", partial(_draw_drift, lines=section.lines, fused=fused)),), 1, (5.6, 3.4)
     )
 
 

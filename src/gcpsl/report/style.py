@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 INK, MUTED, GRID, SURFACE = "#1c2026", "#5d6673", "#dfe3e8", "#ffffff"
-SERIES = ("#0072b2", "#d55e00", "#00875f", "#aa4499", "#a87400", "#2e9bd6", "#44318d", "#6b6f76")
+SERIES = ("#323fc8", "#d87700", "#00a877", "#b873c4", "#8b4a06", "#617eff", "#4d0781", "#515065")
+"""For every kind of colour vision each stands out from white and from the others, as `page.css`'s dark ones from black."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 DASHES: tuple[Any, ...] = ("-", (0, (6, 1.6)), (0, (6, 1.6, 1.2, 1.6)), (0, (1.2, 1.2)), (0, (3, 1.4)), (0, (9, 2)))
 HEAT = "#1f78b4"

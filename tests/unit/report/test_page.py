@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from unit.report.made import QUICK, make_run, sections_of
 
 from gcpsl.config import override
@@ -113,13 +116,47 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_text_and_lines_stand_out_in_both_themes() -> None:
+def themes() -> list[dict[str, str]]:
+    """The colours of light and dark, by name."""
     style = (Path(__file__).parents[3] / "src" / "gcpsl" / "report" / "page.css").read_text()
-    themes = re.findall(r":root \{(.*?)\}", style, re.S)
-    assert len(themes) == 2
-    for theme in themes:
-        colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", theme))
+    found = re.findall(r":root \{(.*?)\}", style, re.S)
+    assert len(found) == 2
+    return [dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", theme)) for theme in found]
+
+
+def test_the_page_in_light_has_the_colours_of_the_files() -> None:
+    light, dark = themes()
+    assert {light[name] for name in VARIABLES.values()} == set(VARIABLES)
+    assert light.keys() == dark.keys()
+
+
+def test_text_and_lines_stand_out_in_both_themes() -> None:
+    for colours in themes():
         for name in ("ink", "muted", "accent"):
             assert contrast(colours[name], colours["surface"]) >= 4.5
         for i in range(8):
             assert contrast(colours[f"s{i}"], colours["surface"]) >= 3
+
+
+# what a person sees without one kind of cones, in linear RGB (Machado, Oliveira and Fernandes, 2009)
+NO_RED = ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998))
+NO_GREEN = ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881))
+NO_BLUE = ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900))
+TO_XYZ = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
+WHITE = (0.9505, 1.0, 1.089)
+
+
+def seen(colour: str, vision: object) -> NDArray[np.float64]:
+    """CIE Lab of a colour as it is seen."""
+    parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    x, y, z = np.cbrt(np.array(TO_XYZ) @ np.clip(np.array(vision) @ linear, 0, 1) / WHITE)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("vision", [np.eye(3), NO_RED, NO_GREEN, NO_BLUE], ids=["all", "no red", "no green", "no blue"])
+def test_rows_are_told_apart_by_every_kind_of_colour_vision(vision: object) -> None:
+    for theme in themes():
+        places = [seen(theme[f"s{i}"], vision) for i in range(8)]
+        for one, other in combinations(places, 2):
+            assert np.linalg.norm(one - other) > 20
