@@ -73,6 +73,8 @@ def row_key(config: Config) -> str:
 
 def collect(places: Sequence[Path]) -> Collected:
     """The runs in these folders and anywhere below them. A run counts once it has finished."""
+    if not places:
+        raise ConfigError("no runs are named; give run folders, or folders that hold them, as in: gcpsl report runs")
     found, left_out = _found(places)
     if not found and not left_out:
         raise ConfigError(

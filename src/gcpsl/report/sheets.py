@@ -11,6 +11,7 @@ from dataclasses import asdict, fields
 
 from gcpsl.report.grid import Grid, GridRow, Sheet
 
+WIDE_COLUMNS = 8
 LATEX_LONG = r">{\raggedright\arraybackslash}p{0.17\textwidth}"
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -83,6 +84,7 @@ def latex(sheet: Sheet) -> str:
         rf"\label{{tab:{sheet.name}}}",
         r"\centering",
         r"\small",
+        *([r"\setlength{\tabcolsep}{3pt}"] if len(grid.columns) > WIDE_COLUMNS else []),
         rf"\begin{{tabular}}{{@{{}}{aligned}@{{}}}}",
         r"\toprule",
         rf"{head} \\",

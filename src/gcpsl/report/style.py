@@ -10,7 +10,7 @@ from typing import Any
 
 INK, MUTED, GRID, SURFACE = "#1c2026", "#5d6673", "#dfe3e8", "#ffffff"
 SERIES = ("#323fc8", "#d87700", "#00a877", "#b873c4", "#8b4a06", "#617eff", "#4d0781", "#515065")
-"""For every kind of colour vision each stands out from white and from the others, as `page.css`'s dark ones from black."""
+"""To every kind of colour vision each stands out from white and the others; so do `page.css`'s dark ones from black."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 DASHES: tuple[Any, ...] = ("-", (0, (6, 1.6)), (0, (6, 1.6, 1.2, 1.6)), (0, (1.2, 1.2)), (0, (3, 1.4)), (0, (9, 2)))
 HEAT = "#1f78b4"

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
-from unit.report.made import make_row
+from unit.report.made import make_row, make_run
 
 from gcpsl import cli
 from gcpsl.errors import ConfigError
 from gcpsl.report.making import Asked, make_report
+from gcpsl.studies.own import find_study
 
 OWN = """
 base = "quickstart"
@@ -117,6 +118,16 @@ def test_without_matplotlib_there_are_tables_and_the_page(
     assert (tmp_path / "out" / "tables" / "other-runs.csv").is_file()
 
 
+def test_smoke_runs_fill_the_papers_rows_without_its_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    row = find_study("fusion", smoke=True).row("never")
+    make_run(tmp_path / "runs", "never", row.seeded(0), (90, 91, 92))
+    made = make_report(Asked((tmp_path / "runs",), smoke=True), tmp_path / "out")
+    assert "fusion" in made.tables
+    assert "paper" not in (tmp_path / "out" / "tables" / "fusion.md").read_text()
+    assert "the numbers mean nothing" in made.page.read_text()
+
+
 def test_a_partition_that_is_not_the_runs_own_is_not_drawn(trained: Path, tmp_path: Path) -> None:
     copied = tmp_path / "runs" / "a"
     copied.mkdir(parents=True)
@@ -134,6 +145,7 @@ def test_a_partition_that_is_not_the_runs_own_is_not_drawn(trained: Path, tmp_pa
     ("words", "message"),
     [
         (["nowhere", "-o", "out"], "'nowhere' does not exist; give run folders"),
+        (["optimizer.lr=1", "-o", "out"], "no runs are named; give run folders"),
         (["mine.toml", "-o", "out"], "'mine.toml' is a file; give run folders"),
         (["runs", "-o", "mine.toml"], "'mine.toml' is a file; name a folder"),
         (["runs", "-o", "mine.toml/out"], "can't write the report to 'mine.toml/out'"),
