@@ -14,7 +14,7 @@ from gcpsl.records import EpochRecord
 from gcpsl.report.canvas import Figure, Missing, Panel
 from gcpsl.report.collect import Run
 from gcpsl.report.sections import Line, Section
-from gcpsl.report.style import look
+from gcpsl.report.style import LOOKS, look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,6 +83,14 @@ def payload_of(section: Section) -> Payload:
     """The counting that the section's own columns have: the simulator's, or the real execution's."""
     simulated = any(line.row.config.run.target_split == "test" for line in section.lines)
     return "payload_simulator_bytes" if simulated else "payload_real_bytes"
+
+
+def curves(section: Section) -> list[Figure | Missing]:
+    """A section's accuracy and drift, unless it has more rows than can be told apart."""
+    if len(section.lines) <= LOOKS:
+        return [accuracy_against_all(section), drift(section)]
+    why = f"{len(section.lines)} rows can't be told apart, only {LOOKS}; name fewer runs, or a study with --study"
+    return [Missing(f"accuracy-{section.study.name}", f"Accuracy of {section.study.name}", why)]
 
 
 def accuracy_against_all(section: Section) -> Figure:

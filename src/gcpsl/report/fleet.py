@@ -54,10 +54,9 @@ def drawn(run: Run, moved: Sequence[str] = ()) -> Drawn | str:
         np.add.at(supplied, (plan.clients, np.repeat(np.arange(plan.rounds), plan.sizes)), 1)
     if tuple(plan.rounds for plan in plans) != run.records[0].rounds:
         return f"the data found is not what '{run.path}' was trained on: its rounds differ"
-    own = config.schedule.draw == "cluster"
-    if own and np.count_nonzero(supplied) != run.records[0].active_client_rounds:
+    if np.count_nonzero(supplied) != run.records[0].active_client_rounds:
         return f"the data found is not what '{run.path}' was trained on: other clients would have taken part"
-    return Drawn(run, data.fleet, assignment if own else None, supplied)
+    return Drawn(run, data.fleet, assignment if config.schedule.draw == "cluster" else None, supplied)
 
 
 def _data(config: Config, moved: Sequence[str]) -> FederatedData:

@@ -9,9 +9,9 @@ from pathlib import Path
 from gcpsl.errors import ConfigError
 from gcpsl.report import canvas, fleet
 from gcpsl.report.canvas import Figure, Missing, Picture, picture
-from gcpsl.report.collect import Collected, collect
+from gcpsl.report.collect import collect
 from gcpsl.report.comparisons import comparisons
-from gcpsl.report.curves import accuracy_against_all, drift
+from gcpsl.report.curves import curves
 from gcpsl.report.folder import PAGE, prepare, write
 from gcpsl.report.grid import Sheet
 from gcpsl.report.maps import maps
@@ -62,7 +62,7 @@ def make_report(asked: Asked, folder: Path) -> Made:
     left_out = (*runs.left_out, *undrawn)
     made = [*sheets.values(), *([said] if said else []), origins]
     page = Page(_title(asked), _chapters(parts, sheets, said, pictures), origins, left_out, asked.settings)
-    _write(folder, made, pictures, html(page), runs)
+    write(folder, _files(made, pictures, html(page)), {"program": "gcpsl report", "left_out": list(left_out)})
     return Made(
         folder / PAGE,
         sum(len(group.runs) for group in runs.groups),
@@ -118,7 +118,7 @@ def _of_sections(parts: Sequence[Section]) -> list[Figure | Missing]:
     for part in parts:
         keys = {line.group.key for line in part.lines}
         if not keys <= seen:
-            figures += [accuracy_against_all(part), drift(part)]
+            figures += curves(part)
         seen |= keys
     return figures
 
@@ -145,11 +145,11 @@ def _chapters(
     return tuple(chapter for chapter in chapters if chapter.sheets or chapter.pictures)
 
 
-def _write(folder: Path, made: Sequence[Sheet], pictures: Sequence[Picture], page: str, runs: Collected) -> None:
+def _files(made: Sequence[Sheet], pictures: Sequence[Picture], page: str) -> dict[str, bytes]:
+    """Every file's name and content."""
     content = {
         f"tables/{sheet.name}.{ending}": text.encode() for sheet in made for ending, text in files(sheet).items()
     }
     for one in pictures:
         content |= {f"figures/{one.figure.name}.png": one.png, f"figures/{one.figure.name}.svg": one.svg.encode()}
-    content[PAGE] = page.encode()
-    write(folder, content, {"program": "gcpsl report", "left_out": list(runs.left_out)})
+    return {**content, PAGE: page.encode()}

@@ -1,4 +1,4 @@
-"""A measure of a row as a point or a bar: its mean, its spread, and what the paper prints. Knows tables' cells."""
+"""A measure of a row as a point or a bar: its mean, its spread, and what the paper prints."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def printed(section: Section, row: str, name: str, scale: float = 1) -> float | 
 def draw_bars(axes: Axes, bars: Sequence[Bar], unit: str, digits: int = 2) -> None:
     """Lying bars, the first on top, each with its value; the paper's are thinner and empty."""
     with_paper = any(bar.paper is not None for bar in bars)
-    highest = max([bar.ours.mean + bar.ours.sd for bar in bars if bar.ours] + [bar.paper or 0.0 for bar in bars])
+    highest = max([bar.ours.mean + bar.ours.sd for bar in bars if bar.ours] + [bar.paper or 0.0 for bar in bars]) or 1.0
     for place, bar in enumerate(bars):
         top = place - (BAR / 2 if with_paper else 0)
         if bar.ours:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, fields
 
-from gcpsl.report.grid import Grid, GridRow, Sheet
+from gcpsl.report.grid import Column, Grid, GridRow, Sheet
 
 WIDE_COLUMNS = 8
 LATEX_LONG = r">{\raggedright\arraybackslash}p{0.17\textwidth}"
@@ -101,21 +101,19 @@ def latex(sheet: Sheet) -> str:
 
 def _latex_rows(grid: Grid) -> Iterator[str]:
     for index, row in enumerate(grid.rows):
-        cells = [_latex_cell(latex_text(cell), i, row) for i, cell in enumerate(row.cells)]
-        if row.kind != "heading":
-            cells = [
-                cell.replace("/", r"/\allowbreak{}") if column.long else cell
-                for cell, column in zip(cells, grid.columns, strict=True)
-            ]
         if row.kind == "heading":
             if index:
                 yield r"\midrule"
-            yield rf"\multicolumn{{{len(grid.columns)}}}{{@{{}}l}}{{\emph{{{cells[0]}}}}} \\"
+            yield rf"\multicolumn{{{len(grid.columns)}}}{{@{{}}l}}{{\emph{{{latex_text(row.cells[0])}}}}} \\"
         else:
+            cells = (_latex_cell(row, i, column) for i, column in enumerate(grid.columns))
             yield " & ".join(cells) + r" \\"
 
 
-def _latex_cell(cell: str, index: int, row: GridRow) -> str:
+def _latex_cell(row: GridRow, index: int, column: Column) -> str:
+    cell = latex_text(row.cells[index])
+    if column.long:
+        cell = cell.replace("/", r"/\allowbreak{}")
     if row.kind == "below" and cell:
         indent = r"\quad " if index == 0 else ""
         return rf"{indent}\textit{{{cell}}}"

@@ -65,8 +65,12 @@ class Look:
         return {"color": self.colour, "marker": self.marker, "markersize": 6, "mfc": SURFACE, "mew": 1.6}
 
 
+LOOKS = 24
+"""How many rows can differ."""
+
+
 def look(index: int) -> Look:
-    """Colours come round after eight, then with other markers and dashes, so that 24 rows differ."""
+    """Colours come round after eight, then with other markers and dashes, so that no two of `LOOKS` are alike."""
     again = index // len(SERIES)
     marker = MARKERS[(index + 3 * again) % len(MARKERS)]
     return Look(SERIES[index % len(SERIES)], marker, DASHES[index % len(DASHES)])

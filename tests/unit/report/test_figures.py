@@ -12,9 +12,10 @@ from unit.report.made import QUICK, make_row, make_run, sections_of
 from gcpsl.config import override
 from gcpsl.report.canvas import Figure, Missing, Picture, picture
 from gcpsl.report.curves import BYTES, TIME, accuracy_against_all, drift, unit_of
+from gcpsl.report.curves import curves as curves_of
 from gcpsl.report.overview import overview
 from gcpsl.report.paper_figures import paper_figures
-from gcpsl.report.style import DASHES, MARKERS, SERIES, look
+from gcpsl.report.style import DASHES, LOOKS, MARKERS, SERIES, look
 
 SVG = "{http://www.w3.org/2000/svg}"
 SEEDS = [(70, 86, 88.5, 90), (72, 85, 89, 91)]
@@ -90,6 +91,15 @@ def test_what_no_run_has_data_for_says_which_runs_it_needs(tmp_path: Path) -> No
     assert isinstance({one.name: one for one in paper_figures(sections_of(tmp_path))}["concurrent-sequential"], Missing)
 
 
+def test_more_rows_than_can_be_told_apart_are_not_drawn(tmp_path: Path) -> None:
+    for i in range(LOOKS + 1):
+        make_run(tmp_path, f"run-{i}", override(QUICK, f"optimizer.lr={0.01 * (i + 1):.2f}"), (90, 91))
+    (section,) = sections_of(tmp_path)
+    (missing,) = curves_of(section)
+    assert isinstance(missing, Missing)
+    assert missing.why.startswith("25 rows can't be told apart")
+
+
 def test_the_overview_needs_no_runs() -> None:
     drawn = picture(overview())
     for label in ("GPSL: one workload", "replica 4", "fusion at every epoch's end", "time"):
@@ -102,8 +112,8 @@ def test_equal_runs_give_equal_pictures(papers: dict[str, Picture]) -> None:
 
 
 def test_rows_differ_in_more_than_colour() -> None:
-    looks = [look(index) for index in range(24)]
-    assert len({(one.colour, one.marker, str(one.dash)) for one in looks}) == 24
+    looks = [look(index) for index in range(LOOKS)]
+    assert len({(one.colour, one.marker, str(one.dash)) for one in looks}) == LOOKS
     assert len({(one.marker, str(one.dash)) for one in looks[:8]}) == 8
     assert len(set(SERIES)) == len(set(MARKERS)) == 8
     assert len({str(dash) for dash in DASHES}) == len(DASHES)
