@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PNG_DPI = 160
 PANEL_IN = (4.4, 3.2)
 LEGEND_ROW_IN = 0.23
-CHARS_PER_IN = 13
+CHARS_PER_IN, TITLE_CHARS_PER_IN = 13, 9
 LEGEND_CHARS_MAX = 32
 
 
@@ -88,7 +88,7 @@ def _canvas(figure: Figure, columns: int) -> Canvas:
     canvas.get_layout_engine().set(h_pad=0.08, hspace=0.05, wspace=0.04)  # type: ignore[union-attr, call-arg]
     grid = canvas.subplots(rows, columns, squeeze=False).ravel()
     for axes, panel in zip(grid, figure.panels, strict=False):
-        axes.set_title(panel.title, loc="left")
+        axes.set_title(textwrap.fill(panel.title, int(figure.panel_in[0] * TITLE_CHARS_PER_IN)), loc="left")
         panel.draw(axes)
     for axes in grid[len(figure.panels) :]:
         axes.set_axis_off()

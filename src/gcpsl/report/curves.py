@@ -81,8 +81,8 @@ BYTES = (Unit("TB", 1e12), Unit("GB", 1e9), Unit("MB", 1e6), Unit("kB", 1e3))
 
 def payload_of(section: Section) -> Payload:
     """The counting that the section's own columns have: the simulator's, or the real execution's."""
-    simulated = any(line.row.config.run.target_split == "test" for line in section.lines)
-    return "payload_simulator_bytes" if simulated else "payload_real_bytes"
+    real = any(name.startswith("payload_real") for name in section.study.measures)
+    return "payload_real_bytes" if real or split_name(section.lines) == "validation" else "payload_simulator_bytes"
 
 
 def curves(section: Section) -> list[Figure | Missing]:

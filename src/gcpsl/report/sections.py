@@ -15,7 +15,7 @@ from gcpsl.studies import Finished, Row, Study
 OTHERS = "other-runs"
 UNNAMED = ("seed", "run.", "data.root", "runtime.timeout_s", "runtime.restarts")
 """Settings that make no other row, so none is called after them."""
-LABEL_CHARS_MAX = 48
+LABEL_CHARS_MAX = 64
 MEASURES = ("accuracy", "best_val_accuracy", "participation", "inactivity", "batch_deviation")
 
 
