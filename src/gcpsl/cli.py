@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gcpsl import __version__, cli_study
+from gcpsl import __version__, cli_report, cli_study
 from gcpsl.errors import INTERRUPTED, ConfigError, GcpslError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ data_app = typer.Typer(help="Download data sets, and look at partitions.", no_ar
 app.add_typer(runs_app, name="runs")
 app.add_typer(data_app, name="data")
 app.add_typer(cli_study.app, name="study")
+app.command("report")(cli_report.report)
 
 Settings = Annotated[
     list[str] | None,

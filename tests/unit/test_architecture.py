@@ -37,7 +37,8 @@ LAYERS = (
     ("training",),
     ("api",),
     ("studies",),
-    ("cli", "cli_study", "reference", "__main__", "__init__"),
+    ("report",),
+    ("cli", "cli_report", "cli_study", "reference", "__main__", "__init__"),
 )
 TORCH_FREE = (
     "errors",
@@ -53,6 +54,7 @@ TORCH_FREE = (
     "planner",
     "planning",
     "studies",
+    "report",
 )
 
 
