@@ -33,7 +33,7 @@ from gcpsl.sampling import Holdings
 from gcpsl.schedule import epoch_schedule
 
 CLIENTS, BATCH, SAMPLES, EPOCH_SAMPLES = 256, 64, 2048, 50_000
-FUSIONS = 11
+FUSIONS = 10
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Watcher:
         self._ranks.meet(place)
 
 
-def train(workloads: int, execution: str) -> None:
+def train(workloads: int, execution: str, fusions: int) -> None:
     """On each rank: one epoch, timed from barrier to barrier, and fusions beside bare all-reduces. Prints JSON."""
     torch.set_num_threads(1)
     config = settings(workloads, execution)
@@ -87,12 +87,12 @@ def train(workloads: int, execution: str) -> None:
         runtime.run_epoch(schedule.part(own), 0.01, EpochProgress.start(len(own), ranks.size), Watcher(ranks))
         ranks.meet("the end")
         epoch_s = time.perf_counter() - started
-        fusions_s, bare_s = _barriers(runtime, ranks) if several else ([], [])
+        fusions_s, bare_s = _barriers(runtime, ranks, fusions) if several else ([], [])
     if ranks.rank == 0:
         print(json.dumps(asdict(Timing(epoch_s, fusions_s, bare_s))))
 
 
-def _barriers(runtime: EagerRuntime, ranks: Ranks) -> tuple[list[float], list[float]]:
+def _barriers(runtime: EagerRuntime, ranks: Ranks, count: int) -> tuple[list[float], list[float]]:
     """Seconds of fusing with the barrier before it, and of a bare all-reduce that moves as many bytes, in turns.
 
     An all-reduce moves its buffer twice, in parts and as the sum; a fusion moves each of a rank's replicas and
@@ -101,7 +101,7 @@ def _barriers(runtime: EagerRuntime, ranks: Ranks) -> tuple[list[float], list[fl
     replicas = runtime._replicas()
     size = sum(len(buffer) for buffer in replicas[0])
     flat, fusions, bare = torch.zeros(size * (len(replicas) + 1) // 2), [], []
-    for _ in range(FUSIONS):
+    for _ in range(count + 1):
         ranks.meet("a turn")
         started = time.perf_counter()
         ranks.meet("the barrier")
@@ -133,9 +133,10 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--workloads", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--execution", help=argparse.SUPPRESS)
+    parser.add_argument("--fusions", type=int, default=FUSIONS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.workloads:
-        train(options.workloads, options.execution)
+        train(options.workloads, options.execution, options.fusions)
         return
     alone, at_once, in_turn = [], [], []
     for _ in range(options.turns):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -235,12 +237,22 @@ def _end(finished: bool) -> None:
         raise typer.Exit(INTERRUPTED)
 
 
+def _name_in_warnings(rank: str) -> None:
+    """Python's warnings and log messages say whose they are, as torch's own do."""
+    plain = warnings.formatwarning
+    warnings.formatwarning = lambda *args, **options: f"[rank {rank}] {plain(*args, **options)}"
+    if logging.lastResort:
+        logging.lastResort.setFormatter(logging.Formatter(f"[rank {rank}] %(message)s"))
+
+
 def main() -> None:
     """The program: exit codes 0, 2 wrong setting, 3 data, 4 run, 5 another rank of it, 130 interrupted."""
+    rank = os.environ.get("RANK", "")
+    if rank not in ("", "0"):
+        _name_in_warnings(rank)
     try:
         app()
     except GcpslError as error:
-        rank = os.environ.get("RANK")
         typer.echo(f"gcpsl{f' [rank {rank}]' if rank else ''}: {error}", err=True)
         sys.exit(error.exit_code)
 

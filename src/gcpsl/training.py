@@ -133,9 +133,9 @@ class Training:
             self._restore(self._agreed_checkpoint())
             if self._first:
                 folder.keep_epochs([record.to_json() for record in self._records])
-            self._keep_assignment()
+            begun = self._keep_assignment()
             self._setup_s = time.perf_counter() - self._started
-            self._introduce()
+            self._introduce(begun=begun)
             self._trackers = self._open_trackers()
             self._checkpointed = time.perf_counter()
             finished = False
@@ -341,8 +341,11 @@ class Training:
         self._display.finished(summary)
         return Result(self._folder.path, tuple(self._records), summary)
 
-    def _keep_assignment(self) -> None:
-        """Store the first epoch's clusters; a resumed run keeps those it began with, on whatever machine it goes on."""
+    def _keep_assignment(self) -> bool:
+        """Store the first epoch's clusters; a resumed run keeps those it began with, on whatever machine it goes on.
+
+        Returns whether it had begun before.
+        """
         stored = self._folder.read_json("assignment.json")
         if stored is None:
             if self._first:
@@ -350,6 +353,7 @@ class Training:
         elif self._clustering is not None:
             clusters = np.array([stored["assignment"][client] for client in self._data.fleet.ids], dtype=np.int64)
             self._clustering = replace(self._clustering, assignment=clusters)
+        return stored is not None
 
     def _describe_assignment(self) -> dict[str, Any]:
         report = self._clustering.report if self._clustering else None
@@ -359,19 +363,23 @@ class Training:
             "assignment": dict(zip(self._data.fleet.ids, self._assignment(epoch=1).tolist(), strict=True)),
         }
 
-    def _introduce(self) -> None:
+    def _introduce(self, *, begun: bool) -> None:
         fleet, schedule = self._data.fleet, self._config.schedule
+        if begun:
+            self._display.message(self._from_where())
         self._display.message(
             f"{self._config.data.name}: {fleet.samples:,} samples on {fleet.clients:,} clients, "
             f"{schedule.workloads} workloads x batch {schedule.batch_size}, model {self._config.model.name}, "
             f"on {self._runtime.device}\nrun folder {self._folder.path}"
         )
-        if self._progress:
-            rounds = sum(self._progress.rounds_done)
-            self._display.message(f"Resuming in epoch {len(self._records) + 1} after {rounds} rounds")
-        elif self._records:
-            self._display.message(f"Resuming after epoch {len(self._records)}")
         self._display.started(self._config.train.epochs, len(self._records))
+
+    def _from_where(self) -> str:
+        if self._progress:
+            return f"Resuming in epoch {len(self._records) + 1} after {sum(self._progress.rounds_done)} rounds"
+        if self._records:
+            return f"Resuming after epoch {len(self._records)}"
+        return "Starting again from the first epoch: there is no checkpoint yet"
 
 
 def learning_rate(config: OptimizerConfig, epoch: int, epochs: int) -> float:

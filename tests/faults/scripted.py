@@ -1,14 +1,19 @@
 """`gcpsl`, but a rank fails where the environment says: SCRIPT="rank epoch rounds how", once per folder MARKS.
 
-`how` is `kill`, or `stop`: the process hangs, and is killed 8 s later. `rounds` are the rank's own in that epoch; -1 is
-while it writes its shard of a checkpoint.
+`how` is `kill`; `stop`: the process hangs, and is killed 8 s later; or `host`: with it torchrun dies that started it.
+`rounds` are the rank's own in that epoch; -1 is while it writes its shard of a checkpoint. HOST names the host that the
+rank believes it is on, so that ranks don't see each other's processes. Every rank warns and logs in its first round.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 import signal
+import socket
 import time
+import warnings
 from pathlib import Path
 
 from gcpsl import cli
@@ -17,6 +22,8 @@ from gcpsl.training import Training
 
 RANK, EPOCH, ROUNDS, HOW = os.environ["SCRIPT"].split()
 MARK = Path(os.environ["MARKS"]) / "failed"
+if "HOST" in os.environ:
+    socket.gethostname = lambda: os.environ["HOST"]
 rounds_done, save_shard = Training.rounds_done, RunFolder.save_shard
 
 
@@ -28,10 +35,19 @@ def fail() -> None:
             time.sleep(8)
             os.kill(own, signal.SIGKILL)
             os._exit(0)
-        os.kill(own, signal.SIGKILL if HOW == "kill" else signal.SIGSTOP)
+        if HOW == "host":
+            os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(own, signal.SIGSTOP if HOW == "stop" else signal.SIGKILL)
+
+
+@functools.cache
+def warn() -> None:
+    warnings.warn("scripted", stacklevel=1)
+    logging.getLogger("scripted").warning("a scripted message")
 
 
 def failing_rounds_done(self: Training, loss: float, rounds: int) -> None:
+    warn()
     assert self._progress is not None
     if len(self._records) + 1 == int(EPOCH) and sum(self._progress.rounds_done) >= int(ROUNDS) >= 0:
         fail()

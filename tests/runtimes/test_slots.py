@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -15,6 +17,7 @@ import torch
 from conftest import random_dataset
 from runtimes.processes import on_ranks
 from runtimes.test_contract import REGIMES, Bench, Watcher
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from gcpsl import fusion, training
 from gcpsl.config import Config
@@ -157,6 +160,67 @@ def test_a_rank_that_does_not_come_is_named_with_the_place(tmp_path: Path) -> No
     assert late == "late"
     for message in (first, third):
         assert message.startswith("rank 1 didn't come to the barrier after round 5 of epoch 2 within 1.5 s")
+
+
+def the_store_falls_silent() -> str:
+    ranks = Slots(WORKLOADS, CPU, timeout_s=1.5)  # not closed: whoever hears nothing is gone without a word
+    first, _ = ranks.meet("the start", str(os.getpid())).words
+    if ranks.rank == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return "stopped for a while"
+    with pytest.raises(RanksError) as error:
+        ranks.meet("the barrier after round 5 of epoch 2")
+    os.kill(int(first), signal.SIGCONT)
+    return str(error.value)
+
+
+def test_a_rank_cut_off_from_the_store_gives_up_too(tmp_path: Path) -> None:
+    _, message = on_ranks(2, tmp_path, the_store_falls_silent)
+    assert message.startswith("rank 1 heard nothing from the host of the store at the barrier after round 5 of epoch 2")
+
+
+class Counting:
+    """A store that counts the questions it is asked, each a round trip where the store is on another host."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self.asked = store, 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked += name not in ("append", "set")  # which nobody waits for
+        return getattr(self._store, name)
+
+
+def questions_on_rank() -> int:
+    with closing(Slots(WORKLOADS, CPU, timeout_s=30)) as ranks:
+        ranks.meet("the start")
+        time.sleep(1.0 * ranks.rank)
+        counting = Counting(ranks._store)
+        ranks._store = counting  # type: ignore[assignment]
+        ranks.meet("a barrier")
+        asked = counting.asked
+        ranks.meet("the end")
+        return asked
+
+
+def test_the_last_to_come_to_a_barrier_asks_the_store_once(tmp_path: Path) -> None:
+    first, last = on_ranks(2, tmp_path, questions_on_rank)
+    assert last == 1 < first
+
+
+def starts_anew(port: int, attempt: int) -> tuple[str, ...]:
+    """As when a host is back: the store is that of the attempt before, and torchrun's count is of this host alone."""
+    count = attempt * int(os.environ["RANK"])
+    more = {"MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": True, "TORCHELASTIC_RESTART_COUNT": count}
+    os.environ |= {name: str(value) for name, value in more.items()}
+    with closing(Slots(WORKLOADS, CPU, timeout_s=30)) as ranks:
+        return ranks.meet("the start", f"{ranks.rank} in attempt {attempt}").words
+
+
+def test_ranks_that_start_anew_hear_nothing_of_those_before_them(tmp_path: Path) -> None:
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    for attempt in range(2):
+        expected = tuple(f"{rank} in attempt {attempt}" for rank in range(2))
+        assert on_ranks(2, tmp_path, starts_anew, store.port, attempt) == [expected, expected]
 
 
 def waits_on_rank() -> float:

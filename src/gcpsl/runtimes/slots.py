@@ -12,10 +12,15 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Container, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Container, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from threading import Thread
+from typing import NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -29,6 +34,7 @@ from gcpsl.ranks import Meeting, own_workloads
 
 NAP_S_MAX, LOOK_S, LINGER_S = 0.005, 0.5, 2.0
 NEVER = "-"  # on no board
+T = TypeVar("T")
 
 
 def launched_by_torchrun() -> bool:
@@ -82,7 +88,9 @@ class Slots:
     def __init__(self, workloads: int, device: torch.device, timeout_s: float) -> None:
         timeout = timedelta(seconds=timeout_s)
         store, self.rank, self.size = next(rendezvous("env://", timeout=timeout))
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        self._timeout_s, self._device, self._meetings = timeout_s, device, itertools.count()
+        with self._naming("the start of the ranks"):
+            attempt = self._agreed_attempt(store)
         self._store = c10d.PrefixStore(f"meetings/{attempt}", store)
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
@@ -92,26 +100,69 @@ class Slots:
             timeout=timeout,
             device_id=device if device.type == "cuda" else None,  # connects now, and not in the first epoch
         )
-        self._timeout_s, self._device, self._meetings = timeout_s, device, itertools.count()
         self._room: list[list[Tensor]] = []  # for what is received, kept for the next time
         self._neighbours: dict[int, int] = {}
         self._neighbours = self._on_this_host()
         self._workloads = [len(own_workloads(rank, self.size, workloads)) for rank in range(self.size)]
         self._first = sum(self._workloads[: self.rank])
 
+    def _agreed_attempt(self, store: c10d.Store) -> str:
+        """A name for these processes together: the store may hold all that earlier ones of the same ranks wrote.
+
+        torchrun's count of restarts won't do. Each host has its own, and none counts that a host has come back. So the
+        first rank makes a name up and tells it to each process, by that process's own name, until all have come.
+        """
+        own, others = uuid.uuid4().hex, range(1, self.size)
+        if self.rank:
+            store.set(f"hello/{self.rank}", own)
+            attempt: str = store.get(own).decode()
+            store.set(f"{attempt}/{self.rank}", own)
+            return attempt
+        started = time.monotonic()
+        while late := [rank for rank in others if not store.check([f"{own}/{rank}"])]:
+            if time.monotonic() - started > self._timeout_s:
+                self._refuse_late(late, "the start of the ranks")
+            for hello in [f"hello/{rank}" for rank in late]:
+                if store.check([hello]):
+                    store.set(store.get(hello).decode(), own)
+            time.sleep(NAP_S_MAX)
+        return own
+
     def meet(self, place: str, word: str = "") -> Meeting:
         number, started = next(self._meetings), time.monotonic()
         with self._naming(place):
-            words = self._words(number, word, started)
-        if missing := [str(rank) for rank, said in enumerate(words) if said is None]:
-            if self.rank == 0:
-                time.sleep(LINGER_S)  # the store may live here, and the others have yet to look
-            raise RanksError(
-                f"rank{'s' * (len(missing) > 1)} {', '.join(missing)} didn't come to {place} within "
-                f"{self._timeout_s:g} s: the process hangs, is stopped or is cut off; raise runtime.timeout_s if it is "
-                "only slow"
-            )
+            words = self._in_time(partial(self._words, number, word, started), place)
+        if missing := [rank for rank, said in enumerate(words) if said is None]:
+            self._refuse_late(missing, place)
         return Meeting(tuple(str(said) for said in words), time.monotonic() - started)
+
+    def _in_time(self, ask: Callable[[], T], place: str) -> T:
+        """What the store answers. Where its host is gone without a word, the store's own client would wait for ever."""
+        answer: Future[T] = Future()
+
+        def hear() -> None:
+            try:
+                answer.set_result(ask())
+            except BaseException as error:  # noqa: BLE001 - it is raised below
+                answer.set_exception(error)
+
+        Thread(target=hear, daemon=True).start()
+        try:
+            return answer.result(self._timeout_s + LINGER_S)
+        except TimeoutError:
+            raise RanksError(
+                f"rank {self.rank} heard nothing from the host of the store at {place} for {self._timeout_s:g} s: "
+                "that host is lost or cut off"
+            ) from None
+
+    def _refuse_late(self, missing: Sequence[int], place: str) -> NoReturn:
+        if self.rank == 0:
+            time.sleep(LINGER_S)  # the store may live here, and the others have yet to look
+        raise RanksError(
+            f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))} didn't come to {place} within "
+            f"{self._timeout_s:g} s: the process hangs, is stopped or is cut off; raise runtime.timeout_s if it is "
+            "only slow"
+        )
 
     @contextmanager
     def _naming(self, place: str) -> Iterator[None]:
@@ -128,41 +179,34 @@ class Slots:
     def _words(self, number: int, word: str, started: float) -> list[str | None]:
         """What each rank says when it comes to this meeting; None of those who haven't come in time.
 
-        All write on one board. Only the first rank looks at it again and again, and says when it is full.
+        All write on one board. Only the first rank looks at it again and again, and tells the others when it is full.
         """
         board, full = f"{number}/board", f"{number}/full"
-        self._store.append(board, json.dumps([self.rank, word]) + "\n")  # type: ignore[attr-defined] # the stubs lack it
+        self._store.append(board, json.dumps([self.rank, word]) + "\n")  # type: ignore[attr-defined] # torch has it
         looked = started
-        while not (self._gathered(board, full) if self.rank == 0 else self._is_there(full)):
+        while len(said := self._read(board)) < self.size:
             waited = time.monotonic() - started
             if waited > self._timeout_s:
-                said = self._read(board)
                 return [said.get(rank) for rank in range(self.size)]
             if time.monotonic() - looked > LOOK_S:
-                self._look_for_the_dead(self._read(board))
+                self._look_for_the_dead(said)
                 looked = time.monotonic()
             if self.rank == 0:
                 time.sleep(min(NAP_S_MAX, waited / 50))
-        if self.rank == 0 and number:
-            for name in ("board", "full"):
+            else:
+                self._wait_for(full)
+        if self.rank == 0:
+            self._store.set(full, "yes")
+            for name in ("board", "full") if number else ():
                 self._store.delete_key(f"{number - 1}/{name}")  # read by all, as they came to this one
-        said = self._read(board)
         return [said[rank] for rank in range(self.size)]
 
-    def _gathered(self, board: str, full: str) -> bool:
-        """Whether all have come, of which the others are then told."""
-        everybody = bool(len(self._read(board)) == self.size)
-        if everybody:
-            self._store.set(full, "yes")
-        return everybody
-
-    def _is_there(self, key: str) -> bool:
-        """Whether the store has it, now or soon."""
+    def _wait_for(self, key: str) -> None:
+        """Until the store has it, or for a while."""
         try:
             self._store.wait([key], timedelta(seconds=min(LOOK_S, self._timeout_s)))
         except dist.DistStoreError:
-            return False
-        return True
+            return
 
     def _read(self, board: str) -> dict[int, str]:
         """Who has come to a meeting, and what they said.
@@ -226,10 +270,12 @@ class Slots:
         return pieces
 
     def total(self, values: Tensor) -> Tensor:
-        summed = values.to(self._device)
+        """In one exchange, where an all-reduce takes two: over a slow link that counts, and the values are few."""
+        mine = values.to(self._device)
+        everyones = [torch.empty_like(mine) for _ in range(self.size)]
         with self._naming("a sum over ranks"):
-            dist.all_reduce(summed)
-        return summed.to(values.device)
+            dist.all_gather(everyones, mine)
+        return torch.stack(everyones).sum(dim=0).to(values.device)
 
     def close(self) -> None:
         dist.destroy_process_group()
