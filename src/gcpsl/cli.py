@@ -250,12 +250,24 @@ def main() -> None:
     rank = os.environ.get("RANK", "")
     if rank not in ("", "0"):
         _name_in_warnings(rank)
+    status: object = 0
     try:
         app()
     except GcpslError as error:
         typer.echo(f"gcpsl{f' [rank {rank}]' if rank else ''}: {error}", err=True)
-        sys.exit(error.exit_code)
+        status = error.exit_code
+    except SystemExit as end:
+        status = end.code
+    if rank:
+        _leave(status)
+    sys.exit(status)  # type: ignore[arg-type]
 
 
-if __name__ == "__main__":
-    main()
+def _leave(status: object) -> None:
+    """End a rank, all of whose work is done, without the interpreter's own end.
+
+    There torch.distributed's threads abort one process in a hundred or so, and torchrun would take that for a failure.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status if isinstance(status, int) else int(status is not None))
